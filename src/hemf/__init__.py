@@ -1,0 +1,1 @@
+"""Online prediction of dyadic data with heterogeneous matrix factorization."""

@@ -1,0 +1,58 @@
+"""Everything hemf raises or warns with.
+
+Each error says what was wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HemfError(Exception):
+    """Base of every error that hemf raises on purpose.
+
+    ``value`` is the offending value and ``row`` its position in the input, where there is one.
+
+    >>> HemfError("rating is not a number", value="x", row=3).row
+    3
+    """
+
+    def __init__(self, message: str, *, value: Any = None, row: int | None = None) -> None:
+        super().__init__(message)
+        self.value = value
+        self.row = row
+
+
+class DataError(HemfError, ValueError):
+    """The ratings, pairs or features handed in cannot be used."""
+
+
+class ParameterError(HemfError, ValueError):
+    """A parameter of an estimator or a command is out of its range."""
+
+
+class UnknownIdError(HemfError, KeyError):
+    """A user or item that the model has never seen, where ``unknown="error"`` was asked for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the message's repr
+
+
+class NotFittedError(HemfError, ValueError, AttributeError):
+    """The model was asked for something that only a fitted model knows."""
+
+
+class ModelFileError(HemfError, OSError):
+    """A model file is damaged, truncated, of another kind, or newer than this reader."""
+
+
+class DatasetError(HemfError, OSError):
+    """A data set could not be fetched, verified or read."""
+
+
+class ConvergenceWarning(UserWarning):
+    """The sweeps ran out before the lower bound settled."""
+
+
+class DuplicateWarning(UserWarning):
+    """The same pair was rated more than once; the last rating was kept."""

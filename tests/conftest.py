@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240229)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the real data sets; tests that need it skip where it is absent."""
+    folder = Path(os.environ.get("HEMF_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"real data sets are not at {folder} (set HEMF_DATA)")
+    return folder
