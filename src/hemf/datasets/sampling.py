@@ -1,0 +1,147 @@
+"""Random numbers and permutations that are computed from a position, not stored.
+
+They let a stream of a hundred million distinct pairs be drawn block by block: the t-th draw
+depends on the key and on t alone, whatever was drawn before.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+UInt64 = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ROUNDS = 8
+
+
+def mix(numbers: UInt64) -> UInt64:
+    """Scramble 64-bit numbers one to one (the finaliser of SplitMix64).
+
+    >>> mix(np.array([0, 1], dtype=np.uint64)).tolist()
+    [0, 6238072747940578789]
+    """
+    mixed = numbers ^ (numbers >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def uniforms(key: int, positions: UInt64) -> NDArray[np.float64]:
+    """Uniform random numbers inside (0, 1), one for each position.
+
+    >>> bool(0 < uniforms(7, np.arange(3, dtype=np.uint64)).min())
+    True
+    """
+    bits = mix(np.uint64(key) + (positions + np.uint64(1)) * _GOLDEN)
+    return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+class Permutation:
+    """A random order of 0, 1, …, size - 1, looked up at any position without storing it.
+
+    A Feistel network on a square just large enough to hold ``size``: a number is a (row, column)
+    of the square, and row and column in turn are shifted by a keyed hash of the other, which can
+    be undone and is therefore one to one. What lands in the few cells beyond ``size`` goes
+    through again. ``tweak`` picks another permutation for every position, as if each had a key
+    of its own.
+
+    >>> order = Permutation(10, key=3)
+    >>> sorted(order(np.arange(10)).tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    def __init__(self, size: int, key: int) -> None:
+        self.size = size
+        edge = isqrt(max(size - 1, 0)) + 1  # edge² ≥ size, and edge < 2³² for every size < 2⁶⁴
+        self._edge = np.uint64(edge)
+        self._round_keys = mix(
+            np.uint64(key) + np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _GOLDEN
+        )
+
+    def __call__(
+        self, positions: NDArray[np.integer], tweak: NDArray[np.integer] | None = None
+    ) -> UInt64:
+        """Return what stands at the given positions."""
+        numbers = np.asarray(positions).astype(np.uint64)
+        twist = None if tweak is None else mix(np.asarray(tweak).astype(np.uint64) * _GOLDEN)
+        numbers = self._once(numbers, twist)
+        while (beyond := np.flatnonzero(numbers >= self.size)).size:
+            numbers[beyond] = self._once(numbers[beyond], None if twist is None else twist[beyond])
+        return numbers
+
+    def _once(self, numbers: UInt64, twist: UInt64 | None) -> UInt64:
+        edge, half = self._edge, np.uint64(32)
+        still, moving = np.divmod(numbers, edge)
+        for key in self._round_keys:
+            hashed = mix((still + key) if twist is None else (still + key) ^ twist)
+            moving += ((hashed >> half) * edge) >> half  # a hash scaled to 0 … edge - 1
+            moving -= np.where(moving >= edge, edge, np.uint64(0))
+            still, moving = moving, still
+        return still * edge + moving
+
+
+class DistinctPairs:
+    """A stream of ``n_ratings`` (user, item) pairs, all different, in random order.
+
+    Without ``popularity`` every pair is equally likely. With it, the items' numbers of ratings
+    are laid down first, in proportion to ``1 / rank ** popularity`` of a random ranking (and at
+    most one from each user); who rates an item is random. Memory does not grow with the number
+    of ratings.
+
+    >>> pairs = DistinctPairs(4, 3, 12, popularity=0.0, key=5)
+    >>> users, items = pairs(0, 12)
+    >>> len(set(zip(users.tolist(), items.tolist())))
+    12
+    """
+
+    def __init__(
+        self, n_users: int, n_items: int, n_ratings: int, *, popularity: float, key: int
+    ) -> None:
+        self._n_items = n_items
+        if popularity == 0:
+            self._order = Permutation(n_users * n_items, key)
+            self._ends = None
+        else:
+            rank = Permutation(n_items, key + 1)(np.arange(n_items)) + np.uint64(1)
+            weights = rank.astype(np.float64) ** -popularity
+            self._order = Permutation(n_ratings, key)
+            self._ends = np.cumsum(shares(weights, n_ratings, most=n_users)).astype(np.uint64)
+            self._raters = Permutation(n_users, key + 2)
+
+    def __call__(self, start: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return users and items of the pairs at positions ``start`` to ``stop``."""
+        drawn = self._order(np.arange(start, stop, dtype=np.uint64))
+        if self._ends is None:
+            users, items = np.divmod(drawn, np.uint64(self._n_items))
+            return users.astype(np.int32), items.astype(np.int32)
+        # Slot number `drawn` of all items' slots laid end to end: whose is it, which of its own?
+        items = np.searchsorted(self._ends, drawn, side="right")
+        begins = np.concatenate(([np.uint64(0)], self._ends))[items]
+        users = self._raters(drawn - begins, tweak=items)
+        return users.astype(np.int32), items.astype(np.int32)
+
+
+def shares(weights: NDArray[np.float64], total: int, *, most: int) -> NDArray[np.int64]:
+    """Divide ``total`` in whole numbers by weight, none above ``most``.
+
+    >>> shares(np.array([8.0, 1.0, 1.0]), 10, most=4)
+    array([4, 3, 3])
+    """
+    full = np.zeros(len(weights), dtype=bool)
+    parts = np.zeros(len(weights))
+    while True:
+        left = total - most * int(full.sum())
+        parts = np.where(full, float(most), weights * left / max(weights[~full].sum(), 1e-300))
+        over = ~full & (parts > most)
+        if not over.any():
+            break
+        full |= over  # what they cannot take goes to the others
+    whole = np.floor(parts).astype(np.int64)
+    nearly = np.argsort(whole - parts, kind="stable")  # the largest fractions first
+    whole[nearly[: total - whole.sum()]] += 1
+    return whole

@@ -1,0 +1,122 @@
+"""A half-sweep on the threads of one machine.
+
+Rows are cut into chunks of similar work, always at the same places, and their statistics are
+added in the order of the chunks: the result is the same, to the bit, for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.model.communities import Communities, Statistics
+from hemf.model.layout import Layout
+from hemf.model.packing import Array, pack, unpack
+from hemf.model.side import Moments
+
+CHUNKS = 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One side's ratings, centred and scaled, as compressed rows."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+    values: Array
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every row of a half-sweep is updated with."""
+
+    layout: Layout
+    communities: Communities
+    noise: float
+    coupled: bool = True
+    """q(a, z) together; otherwise the paper's q(a) q(z)."""
+    hold: bool = False
+    """Leave the memberships as they are."""
+
+
+def half_sweep(
+    rows: Rows,
+    other: Moments,
+    shared: Shared,
+    own: Moments,
+    membership: Array,
+    *,
+    n_jobs: int | None = None,
+) -> tuple[Statistics, float]:
+    """Update all rows of one side against the other side's moments.
+
+    Writes ``own`` and ``membership``; returns the additive statistics and Σ E(r - a·b)².
+    """
+    from hemf.kernels import rows as kernels
+
+    chosen = kernels.coupled_rows if shared.coupled else kernels.mean_field_rows
+    run = chosen.compiled(own.mean.dtype)
+    communities, layout = shared.communities, shared.layout
+    precision = pack(communities.precision)
+    pull = np.ascontiguousarray(communities.pull)
+    log_weight = np.ascontiguousarray(communities.log_weight)
+    count, order, covariances = communities.count, layout.order, precision.shape[0]
+    free = layout.free
+    cuts = chunk_bounds(rows.indptr, order)
+    n_chunks = cuts.size - 1
+    size = np.zeros((n_chunks, count))
+    first = np.zeros((n_chunks, count, order))
+    scatter = np.zeros((n_chunks, covariances, precision.shape[1]))
+    totals = np.zeros((n_chunks, 2))
+
+    def work(chunk: int) -> None:
+        run(
+            cuts[chunk], cuts[chunk + 1], rows.indptr, rows.indices, rows.values,
+            other.mean, other.second, free, layout.pinned, shared.noise,
+            precision, pull, log_weight, shared.hold, own.mean, own.second, membership,
+            size[chunk], first[chunk], scatter[chunk], totals[chunk],
+        )  # fmt: skip
+
+    threads = thread_count(n_jobs)
+    if threads == 1 or n_chunks == 1:
+        for chunk in range(n_chunks):
+            work(chunk)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(work, range(n_chunks)):
+                pass
+    squared_error, entropy = totals.sum(axis=0)
+    statistics = Statistics(
+        size=size.sum(axis=0),
+        first=first.sum(axis=0),
+        scatter=unpack(scatter.sum(axis=0)),
+        entropy=float(entropy),
+    )
+    return statistics, float(squared_error)
+
+
+def chunk_bounds(indptr: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int64]:
+    """Cut rows into at most CHUNKS ranges of similar work: a row's solve costs ~2·order ratings."""
+    n_rows = indptr.size - 1
+    work = indptr + 2 * order * np.arange(n_rows + 1)
+    targets = np.linspace(0, work[-1], min(CHUNKS, max(1, n_rows // 32)) + 1)
+    cuts = np.unique(np.searchsorted(work, targets))
+    cuts[0], cuts[-1] = 0, n_rows
+    return cuts.astype(np.int64)
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Threads for ``n_jobs``, scikit-learn's way: None is all cores, -1 too.
+
+    >>> thread_count(3)
+    3
+    """
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    available = available or 1
+    if n_jobs is None:
+        return available
+    return n_jobs if n_jobs > 0 else max(1, available + 1 + n_jobs)

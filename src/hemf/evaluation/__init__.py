@@ -1,0 +1,36 @@
+"""Ways to split ratings and to judge what was predicted.
+
+>>> from hemf import evaluation
+>>> train, test = evaluation.random_split(100, 0.1, rng=0)
+>>> len(train), len(test)
+(90, 10)
+"""
+
+from hemf.evaluation.metrics import (
+    CalibrationCurve,
+    adjusted_rand_index,
+    calibration_curve,
+    coverage,
+    mae,
+    nlpd,
+    pit,
+    purity,
+    rmse,
+)
+from hemf.evaluation.splits import k_fold, random_split, time_ordered, weak_generalisation
+
+__all__ = [
+    "CalibrationCurve",
+    "adjusted_rand_index",
+    "calibration_curve",
+    "coverage",
+    "k_fold",
+    "mae",
+    "nlpd",
+    "pit",
+    "purity",
+    "random_split",
+    "rmse",
+    "time_ordered",
+    "weak_generalisation",
+]

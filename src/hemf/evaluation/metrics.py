@@ -1,0 +1,222 @@
+"""How good predictions, their uncertainties, and communities are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from hemf.errors import DataError, ParameterError
+
+Vector = NDArray[np.float64]
+
+
+def rmse(actual: ArrayLike, predicted: ArrayLike) -> float:
+    """Root mean squared error.
+
+    >>> rmse([1, 2, 5], [1, 2, 3])
+    1.1547005383792515
+    """
+    true, guess = _vectors(actual=actual, predicted=predicted)
+    return float(np.sqrt(np.mean((true - guess) ** 2)))
+
+
+def mae(actual: ArrayLike, predicted: ArrayLike) -> float:
+    """Mean absolute error.
+
+    >>> mae([1, 2, 6], [1, 2, 3])
+    1.0
+    """
+    true, guess = _vectors(actual=actual, predicted=predicted)
+    return float(np.mean(np.abs(true - guess)))
+
+
+def coverage(actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, level: float = 0.9) -> float:
+    """Share of the ratings inside the central interval that should hold ``level`` of them.
+
+    Honest intervals have a coverage equal to their level.
+
+    >>> coverage([3.0, 5.0], mean=[3.5, 3.5], std=[0.5, 0.5])
+    0.5
+    """
+    if not 0 < level < 1:
+        raise ParameterError(f"level is {level!r}; it must be between 0 and 1", value=level)
+    distance = np.abs(_standardised(actual, mean, std))
+    return float(np.mean(distance <= ndtri((1 + level) / 2)))
+
+
+def nlpd(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
+    """Negative log predictive density of a normal prediction, averaged: lower is better.
+
+    >>> round(nlpd([0.0], mean=[0.0], std=[1.0]), 4)
+    0.9189
+    """
+    z = _standardised(actual, mean, std)
+    scale = np.broadcast_to(np.asarray(std, dtype=np.float64), z.shape)
+    if (zero := np.flatnonzero(scale == 0)).size:
+        raise DataError(
+            f"std is 0 at position {zero[0]}: a sure prediction has no density; "
+            "give standard deviations above 0",
+            value=0.0,
+            row=int(zero[0]),
+        )
+    return float(np.mean(0.5 * z**2 + np.log(scale)) + 0.5 * np.log(2 * np.pi))
+
+
+def pit(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Vector:
+    """Probability integral transform: the predicted probability of a rating at most the actual.
+
+    Uniform on (0, 1) where predictions are honest; humped where they are too cautious,
+    U-shaped where they are too sure.
+
+    >>> pit([3.0], mean=[3.0], std=[1.0])
+    array([0.5])
+    """
+    below: Vector = ndtr(_standardised(actual, mean, std))
+    return below
+
+
+class CalibrationCurve(NamedTuple):
+    """Observed coverage of the central intervals of every nominal level.
+
+    >>> CalibrationCurve(np.array([0.5]), np.array([0.6])).observed
+    array([0.6])
+    """
+
+    nominal: Vector
+    observed: Vector
+
+
+def calibration_curve(
+    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, levels: ArrayLike | None = None
+) -> CalibrationCurve:
+    """Coverage at many levels at once: honest predictions lie on the diagonal.
+
+    ``levels`` are 0.05, 0.10, …, 0.95 unless given.
+
+    >>> curve = calibration_curve([0.0, 1.0], mean=[0.0, 0.0], std=[1.0, 1.0], levels=[0.5, 0.9])
+    >>> curve.observed
+    array([0.5, 1. ])
+    """
+    nominal = np.arange(1, 20) / 20 if levels is None else np.asarray(levels, dtype=np.float64)
+    if nominal.ndim != 1 or not np.all((nominal > 0) & (nominal < 1)):
+        raise ParameterError(f"levels are {levels!r}; each must be between 0 and 1", value=levels)
+    distance = np.sort(np.abs(_standardised(actual, mean, std)))
+    inside = np.searchsorted(distance, ndtri((1 + nominal) / 2), side="right")
+    return CalibrationCurve(nominal, inside / len(distance))
+
+
+def adjusted_rand_index(actual: ArrayLike, found: ArrayLike) -> float:
+    """Agreement of two ways to group the same rows: 1 when equal, about 0 when unrelated.
+
+    Names of the groups do not matter (Hubert and Arabie, 1985).
+
+    >>> adjusted_rand_index([0, 0, 1, 1], ["b", "b", "a", "a"])
+    1.0
+    """
+    table, n = _contingency(actual, found)
+    together = _pairs(table.counts).sum()
+    in_actual = _pairs(table.actual_sizes).sum()
+    in_found = _pairs(table.found_sizes).sum()
+    most = (in_actual + in_found) / 2
+    expected = in_actual * in_found / max(n * (n - 1) / 2, 1)
+    if most == expected:  # both put all rows together, or both keep all apart
+        return 1.0
+    return float((together - expected) / (most - expected))
+
+
+def purity(actual: ArrayLike, found: ArrayLike) -> float:
+    """Share of the rows that belong to the most frequent actual group of their found group.
+
+    1 when no found group mixes actual ones; fragments of a group are pure too, so read it
+    beside :func:`adjusted_rand_index`.
+
+    >>> purity([0, 0, 1, 1], [5, 5, 5, 7])
+    0.75
+    """
+    table, n = _contingency(actual, found)
+    largest = np.zeros(len(table.found_sizes))
+    np.maximum.at(largest, table.found_of_cell, table.counts)
+    return float(largest.sum() / n)
+
+
+class _Contingency(NamedTuple):
+    counts: Vector  # of every (actual, found) combination that occurs
+    found_of_cell: NDArray[np.intp]
+    actual_sizes: Vector
+    found_sizes: Vector
+
+
+def _contingency(actual: ArrayLike, found: ArrayLike) -> tuple[_Contingency, int]:
+    first, second = _labels("actual", actual), _labels("found", found)
+    _check_lengths({"actual": first, "found": second})
+    width = int(second.max()) + 1
+    cells, counts = np.unique(first * width + second, return_counts=True)
+    # Floats, as the product of two counts of pairs soon leaves 64-bit integers.
+    sizes = (np.bincount(codes).astype(np.float64) for codes in (first, second))
+    return _Contingency(counts.astype(np.float64), cells % width, *sizes), len(first)
+
+
+def _labels(name: str, values: ArrayLike) -> NDArray[np.intp]:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"{name} has {array.ndim} dimensions; give one label a row", value=name)
+    codes: NDArray[np.intp] = np.unique(array, return_inverse=True)[1]
+    return codes
+
+
+def _pairs(counts: Vector) -> Vector:
+    """Count the pairs within groups of these sizes."""
+    return counts * (counts - 1) / 2
+
+
+def _standardised(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Vector:
+    """Distance from the mean in standard deviations; a sure prediction is off by 0 or ∞."""
+    true, centre, scale = _vectors(actual=actual, mean=mean, std=std)
+    if (negative := np.flatnonzero(scale < 0)).size:
+        row = int(negative[0])
+        raise DataError(
+            f"std is {scale[row]:g} at position {row}; standard deviations cannot be negative",
+            value=float(scale[row]),
+            row=row,
+        )
+    off = true - centre
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z: Vector = np.where(off == 0, 0.0, off / scale)
+    return z
+
+
+def _vectors(**named: ArrayLike) -> list[Vector]:
+    """Check and convert; a single number stands for one of every row."""
+    arrays = {name: _vector(name, values) for name, values in named.items()}
+    long = {name: array for name, array in arrays.items() if array.ndim == 1}
+    if not long:
+        raise DataError("nothing to compare: give one value a row, not single numbers")
+    _check_lengths(long)
+    size = len(next(iter(long.values())))
+    return [np.broadcast_to(array, size) for array in arrays.values()]
+
+
+def _vector(name: str, values: ArrayLike) -> Vector:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} is not numeric: {error}", value=values) from error
+    if array.ndim > 1:
+        raise DataError(f"{name} has {array.ndim} dimensions; give one value a row", value=name)
+    if (bad := np.flatnonzero(~np.isfinite(array))).size:
+        row = int(bad[0])
+        value = float(np.atleast_1d(array)[row])
+        raise DataError(f"{name} is {value} at position {row}", value=value, row=row)
+    return array
+
+
+def _check_lengths(arrays: dict[str, NDArray[Any]]) -> None:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise DataError(f"lengths differ: {told}; give one value a row", value=lengths)
+    if 0 in lengths.values():
+        raise DataError("nothing to compare: no rows were given")

@@ -1,0 +1,177 @@
+"""Files of ratings: Parquet, and text with any of the usual separators."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hemf.columns import ColumnChoice, is_header
+from hemf.errors import DataError
+
+PARQUET = (".parquet", ".pq")
+# By suffix, the separators to look for in the first line, the likeliest first.
+_SEPARATORS = {
+    ".csv": (",", ";", "\t", "|"),
+    ".tsv": ("\t", ",", ";", "|"),
+    ".tab": ("\t", ",", ";", "|"),
+}
+_ANY_SEPARATOR = ("::", "\t", ",", ";", "|", " ")
+TEXT = (*_SEPARATORS, ".dat", ".data", ".base", ".test", ".txt")
+COMPRESSED = (".gz", ".bz2", ".zst")
+
+_FIRST_BYTES = 1 << 16
+_SEPARATOR_BYTE = "\x1f"  # the ASCII unit separator stands in for "::", which Arrow cannot split at
+
+
+@dataclass(frozen=True)
+class Source:
+    """Columns that can be read: their names if they have any, and how to get some of them.
+
+    ``read`` takes positions, the two of the ids first, and returns as many columns. ``is_text``
+    says that ids have no type of their own: ``"12"`` may stand for 12. ``where`` names the source
+    in errors.
+    """
+
+    names: Sequence[Any] | None
+    width: int
+    read: Callable[[Sequence[int]], list[Any]]
+    where: str
+    is_text: bool = False
+
+
+def open_file(path: Path, columns: ColumnChoice = None, *, rated: bool = True) -> Source:
+    """Look at a file and say what columns it has; nothing but its head is read yet.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ratings.dat"
+    >>> _ = path.write_text("1::31::2.5::1260759144")
+    >>> source = open_file(path)
+    >>> source.names, source.width, source.read([0, 1, 2])[2].to_pylist()
+    (None, 4, [2.5])
+    """
+    path = path.expanduser()
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = bool(suffixes) and suffixes[-1] in COMPRESSED
+    kind = "".join(suffixes[-2:-1] if compressed else suffixes[-1:])
+    if path.is_dir():
+        raise DataError(f"{path} is a directory; give a file in it", value=str(path))
+    if not path.exists():
+        raise DataError(f"{path}: no such file", value=str(path))
+    if kind in PARQUET and not compressed:
+        return _open_parquet(path)
+    if kind in TEXT:
+        return _open_text(path, kind, columns, rated=rated)
+    raise DataError(
+        f"{path}: cannot tell what kind of file this is; "
+        f"the name should end in {', '.join(PARQUET + TEXT)} (text also with .gz)",
+        value=str(path),
+    )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Arrow's and the system's complaints as one kind of error, with the file's name."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}", value=str(path)) from error
+
+
+def _open_parquet(path: Path) -> Source:
+    import pyarrow.parquet as pq
+
+    with _readable(path):
+        schema = pq.read_schema(path)
+
+    def read(positions: Sequence[int]) -> list[Any]:
+        names = [schema.names[position] for position in positions]
+        # Most files hold text as codes and a dictionary: keep it so, and there is less to hash.
+        with _readable(path):
+            # Not read_table: that loads Arrow's data sets, and with them pandas.
+            with pq.ParquetFile(path, read_dictionary=names[:2], pre_buffer=True) as file:
+                table = file.read(columns=names)
+        return [table[name] for name in names]
+
+    return Source(schema.names, len(schema.names), read, str(path))
+
+
+def _open_text(path: Path, suffix: str, columns: ColumnChoice, *, rated: bool) -> Source:
+    import pyarrow as pa
+
+    with _readable(path), pa.input_stream(str(path), compression="detect") as stream:
+        head = stream.read(_FIRST_BYTES).decode("utf-8-sig", errors="replace")
+    lines = head.split("\n")
+    blank = next((count for count, line in enumerate(lines) if line.strip()), None)
+    if blank is None:
+        raise DataError(f"{path} is empty", value=str(path))
+    first = lines[blank].rstrip("\r")
+    separator, fields = _split(first, suffix)
+    has_header = is_header(fields, columns, rated=rated)
+
+    def read(positions: Sequence[int]) -> list[Any]:
+        skip = blank + has_header
+        return _read_text(path, separator, len(fields), skip, positions)
+
+    names = [field.strip() for field in fields] if has_header else None
+    return Source(names, len(fields), read, str(path), is_text=True)
+
+
+def _split(line: str, suffix: str) -> tuple[str, list[str]]:
+    """Find the separator of a line, and its fields."""
+    for separator in _SEPARATORS.get(suffix, _ANY_SEPARATOR):
+        if len(separator) > 1:
+            fields = line.split(separator)
+        else:
+            fields = next(csv.reader([line], delimiter=separator))
+        if len(fields) > 1:
+            return separator, fields
+    return ",", [line]
+
+
+def _read_text(
+    path: Path, separator: str, width: int, skip: int, positions: Sequence[int]
+) -> list[Any]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    names = [str(place) for place in range(width)]
+    chosen = [names[position] for position in positions]
+    multiple = len(separator) > 1
+    reading = arrow_csv.ReadOptions(column_names=names, skip_rows=skip)
+    parsing = arrow_csv.ParseOptions(
+        delimiter=_SEPARATOR_BYTE if multiple else separator,
+        quote_char=False if multiple else '"',
+    )
+    converting = arrow_csv.ConvertOptions(
+        include_columns=chosen,
+        # Ids are read as text, so that 007, 1e5 and 2020-01-01 are not taken for something else.
+        column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in chosen[:2]},
+    )
+
+    def table() -> Any:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            if multiple:
+                text = stream.read().replace(separator.encode(), _SEPARATOR_BYTE.encode())
+                stream = pa.BufferReader(text)
+            return arrow_csv.read_csv(stream, reading, parsing, converting)
+
+    with _readable(path):
+        try:
+            return [table()[name] for name in chosen]
+        except pa.ArrowInvalid:
+            # Say which row has too few or too many fields; only one thread counts rows.
+            def stop(uneven: Any) -> str:
+                row = uneven.number - 1 - skip
+                found, expected = uneven.actual_columns, uneven.expected_columns
+                message = f"{path}: row {row} has {found} fields instead of {expected}"
+                raise DataError(f"{message}: {uneven.text!r}", value=uneven.text, row=row)
+
+            parsing.invalid_row_handler = stop
+            reading.use_threads = False
+            return [table()[name] for name in chosen]

@@ -1,0 +1,129 @@
+"""Batch variational Bayes (bVB): sweeps over all ratings, user side, then item side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hemf.engines.threads import Rows, Shared, half_sweep
+from hemf.inference import moves
+from hemf.inference.empirical import learn_prior
+from hemf.inference.start import seed_communities
+from hemf.model import bound
+from hemf.model.side import Side
+
+SIDES = ("user", "item")
+NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings that are all explained leave no NaN behind
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When the parts of a fit take turns, in sweeps."""
+
+    warm_up: int = 8
+    """Sweeps with one community on each side before any is seeded."""
+    hold_scale: int = 3
+    """Sweeps before the prior covariances are learnt: directions that die early stay dead."""
+    hold_structure: int = 4
+    """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
+    merge_every: int = 3
+    """Sweeps between attempts to merge communities."""
+
+
+@dataclass
+class BatchState:
+    """Everything that a sweep changes."""
+
+    sides: dict[str, Side]
+    rows: dict[str, Rows]
+    noise: float
+    """σ², in units of the ratings' variance."""
+    unit: float
+    """Standard deviation of the ratings, for the bound in the rating's own scale."""
+    sweeps: int = 0
+    seeded_at: int | None = None
+    squared_error: float = float("nan")
+
+    @property
+    def n_ratings(self) -> int:
+        """How many ratings the state explains."""
+        return int(self.rows["user"].values.size)
+
+    def bound_terms(self) -> dict[str, float]:
+        """The lower bound by term; the ratings term is that of the last half-sweep."""
+        terms = {
+            "ratings": bound.ratings_term(
+                self.squared_error, self.noise, self.n_ratings, self.unit
+            )
+        }
+        for name, side in self.sides.items():
+            for term, value in bound.side_terms(
+                side.statistics, side.communities, side.prior
+            ).items():
+                terms[f"{name} {term}"] = value
+        return terms
+
+
+def update_side(
+    state: BatchState,
+    name: str,
+    *,
+    coupled: bool = True,
+    hold: bool = False,
+    n_jobs: int | None = None,
+) -> None:
+    """One half-sweep: rows, then communities, of one side."""
+    side = state.sides[name]
+    other = state.sides["item" if name == "user" else "user"]
+    shared = Shared(side.layout, side.communities, state.noise, coupled=coupled, hold=hold)
+    statistics, state.squared_error = half_sweep(
+        state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
+    )
+    side.refresh(statistics)
+
+
+def learn_noise(state: BatchState) -> None:
+    """σ² = mean of E(r - a·b)²."""
+    state.noise = max(state.squared_error / state.n_ratings, NOISE_FLOOR)
+
+
+def sweep(
+    state: BatchState,
+    schedule: Schedule,
+    *,
+    max_communities: dict[str, int],
+    coupled: bool,
+    evb: str | None,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> None:
+    """One sweep of both sides with hyper-parameters, and moves when they are due."""
+    seeding = state.sweeps == schedule.warm_up and max(max_communities.values()) > 1
+    if seeding:
+        state.seeded_at = state.sweeps
+        for name, side in state.sides.items():
+            if max_communities[name] > 1:
+                seed_communities(side, max_communities[name], rng)
+    for name in SIDES:
+        update_side(state, name, coupled=coupled, hold=seeding, n_jobs=n_jobs)
+        moves.drop_empty(state.sides[name])
+        moves.order_by_size(state.sides[name])
+    if evb is not None:
+        learn_noise(state)
+        since = 0 if state.seeded_at is None else state.sweeps - state.seeded_at
+        settled = state.seeded_at is None or since >= schedule.hold_structure
+        for side in state.sides.values():
+            side.prior = learn_prior(
+                side.prior,
+                side.communities,
+                evb=evb,
+                structure=settled,
+                scale=settled and state.sweeps >= schedule.hold_scale,
+            )
+    if state.seeded_at is not None:
+        since = state.sweeps - state.seeded_at
+        if since >= schedule.hold_structure and since % schedule.merge_every == 0:
+            for side in state.sides.values():
+                moves.merge_alike(side)
+    state.sweeps += 1

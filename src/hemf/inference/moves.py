@@ -1,0 +1,131 @@
+"""Moves that change the number of communities, each judged by the lower bound.
+
+Coordinate ascent alone neither rejoins the fragments of a community nor splits one that holds
+two; it only drifts. These moves do, and every one of them is kept only if the bound is higher.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import xlogy
+
+from hemf.model.communities import Statistics
+from hemf.model.evidence import (
+    own_evidence,
+    scale_matrices,
+    stick_evidence,
+    tied_evidence,
+)
+from hemf.model.packing import Float64
+from hemf.model.side import Side
+
+EMPTY = 1e-3  # rows; a community with less is not there
+
+
+def order_by_size(side: Side) -> None:
+    """Put the largest community first where that raises the bound (it does but for ties)."""
+    order = np.argsort(-side.statistics.size, kind="stable")
+    now = stick_evidence(side.statistics.size, side.prior.concentration)
+    if stick_evidence(side.statistics.size[order], side.prior.concentration) > now:
+        side.select(order)
+
+
+def drop_empty(side: Side) -> None:
+    """Forget communities that no row belongs to."""
+    alive = np.flatnonzero(side.statistics.size >= EMPTY)
+    if 0 < alive.size < side.n_communities:
+        side.select(alive)
+
+
+def merge_alike(side: Side) -> int:
+    """Merge pairs for as long as a merge raises the bound, the best first; return how many.
+
+    The merged posterior of a row has the moments of the two parts together, so the ratings term
+    does not change; its entropy is at least that of the parts, which is what it is credited with.
+    """
+    merged = 0
+    while side.n_communities > 1:
+        first, second, gain = best_merge(side)
+        if gain <= 0.0:
+            break
+        merge(side, first, second)
+        merged += 1
+    return merged
+
+
+def best_merge(side: Side) -> tuple[int, int, float]:
+    """Return the pair whose merge changes the bound most for the better, and by how much."""
+    left, right = np.triu_indices(side.n_communities, k=1)
+    gains = (
+        _posterior_gains(side, left, right)
+        + _stick_gains(side, left, right)
+        + _membership_gains(side, left, right)
+    )
+    best = int(np.argmax(gains))
+    return int(left[best]), int(right[best]), float(gains[best])
+
+
+def merge(side: Side, left: int, right: int) -> None:
+    """Put community ``right`` into ``left``, statistics added up."""
+    entropy = _membership_gains(side, np.array([left]), np.array([right]))[0]
+    kept = np.delete(np.arange(side.n_communities), right)
+    membership = side.membership.copy()
+    membership[:, left] += membership[:, right]
+    side.membership = np.ascontiguousarray(membership[:, kept])
+    old = side.statistics
+    size, moment, scatter = old.size.copy(), old.first.copy(), old.scatter.copy()
+    size[left] += size[right]
+    moment[left] += moment[right]
+    if not old.tied:
+        scatter[left] += scatter[right]
+        scatter = scatter[kept]
+    side.refresh(Statistics(size[kept], moment[kept], scatter, old.entropy + float(entropy)))
+    order_by_size(side)
+
+
+def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
+    """Change of factor and NIW terms for each pair."""
+    old, prior = side.statistics, side.prior
+    size = old.size[left] + old.size[right]
+    moment = old.first[left] + old.first[right]
+    if not old.tied:
+        apart = own_evidence(old.size, old.first, old.scatter, prior)
+        together = own_evidence(size, moment, old.scatter[left] + old.scatter[right], prior)
+        return together - apart[left] - apart[right]
+    nothing = np.zeros((1, 1))
+    strength, part = scale_matrices(old.size, old.first, nothing, prior)
+    merged_strength, merged_part = scale_matrices(size, moment, nothing, prior)
+    scale = side.communities.scale[0]
+    total = float(old.size.sum())
+    change = merged_part - part[left] - part[right]
+    strengths = np.tile(strength, (left.size, 1))
+    pairs = np.arange(left.size)
+    strengths[pairs, left] = merged_strength
+    strengths[pairs, right] = prior.strength  # contributes ln 1
+    log_det = np.linalg.slogdet(scale + change)[1]
+    now = tied_evidence(total, strength, np.linalg.slogdet(scale)[1], prior)
+    return tied_evidence(total, strengths, log_det, prior) - now
+
+
+def _stick_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
+    """Change of membership and stick terms for each pair, the merged sizes in order."""
+    size, concentration = side.statistics.size, side.prior.concentration
+    now = stick_evidence(size, concentration)
+    gains = np.empty(left.size)
+    for pair, (d, e) in enumerate(zip(left, right, strict=True)):
+        merged = size.copy()
+        merged[d] += merged[e]
+        merged = np.sort(np.delete(merged, e))[::-1]
+        gains[pair] = stick_evidence(merged, concentration) - now
+    return gains
+
+
+def _membership_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
+    """Change of the entropy of the memberships for each pair."""
+    q = side.membership.astype(np.float64)
+    apart = xlogy(q, q).sum(axis=0)
+    gains = np.empty(left.size)
+    for pair, (d, e) in enumerate(zip(left, right, strict=True)):
+        together = q[:, d] + q[:, e]
+        gains[pair] = apart[d] + apart[e] - xlogy(together, together).sum()
+    return gains

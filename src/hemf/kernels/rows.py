@@ -1,0 +1,460 @@
+"""One half-sweep over a range of rows: MODEL.md, batch steps 1 and 2.
+
+The vectors of both sides have ``total`` coordinates. With offsets, coordinate 0 is the item's
+offset and 1 on the user's side, coordinate 1 the user's offset and 1 on the item's side, so that
+a·b holds both; the coordinate that a side has pinned at 1 is not part of its posterior. Without
+offsets nothing is pinned and ``pinned`` is -1.
+
+Arguments shared by the kernels here and their twins in `reference`:
+
+=================  ======================  =========================================================
+indptr … values    int64, int32, storage   the rows' ratings, centred and scaled
+other_mean         (other rows, total)     E[b], storage type
+other_second       (other rows, packed)    E[b bᵀ], packed lower triangle
+free               (order,)                which coordinates the posterior covers
+precision          (C, packed order)       P_d = E[Σ_d⁻¹]; C = 1 where covariances are tied
+pull               (D, order)              P_d m_d
+log_weight         (D,)                    the terms of ln q_i(d) that do not depend on the row
+mean, second       as the other side's     written
+membership         (rows, D)               q_i(d); written unless ``hold``
+size, first, …     float64                 added to: ρ_d, Σ q m, Σ q (S + mmᵀ)
+totals             (2,)                    added to: Σ E(r-a·b)², Σ q (½ ln|S| - ln q)
+=================  ======================  =========================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.compile import inner, kernel
+from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
+
+NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
+
+
+@inner
+def packed(i: int, j: int) -> int:
+    """Position of entry (i, j) in a packed lower triangle."""
+    return i * (i + 1) // 2 + j if i >= j else j * (j + 1) // 2 + i
+
+
+@inner
+def gather(
+    row: int,
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    other_mean: Any,
+    other_second: Any,
+    gram: Any,
+    moment: Any,
+) -> float:
+    """Sum E[b bᵀ] into ``gram`` and r E[b] into ``moment`` over a row's ratings; return Σ r²."""
+    gram[:] = 0
+    moment[:] = 0
+    squares = 0.0
+    k, end = indptr[row], indptr[row + 1]
+    while k + 4 <= end:
+        r0, r1, r2, r3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+        s0, s1 = other_second[indices[k]], other_second[indices[k + 1]]
+        s2, s3 = other_second[indices[k + 2]], other_second[indices[k + 3]]
+        for p in range(gram.size):
+            gram[p] += (s0[p] + s1[p]) + (s2[p] + s3[p])
+        m0, m1 = other_mean[indices[k]], other_mean[indices[k + 1]]
+        m2, m3 = other_mean[indices[k + 2]], other_mean[indices[k + 3]]
+        for t in range(moment.size):
+            moment[t] += (r0 * m0[t] + r1 * m1[t]) + (r2 * m2[t] + r3 * m3[t])
+        squares += (
+            np.float64(r0) * r0 + np.float64(r1) * r1 + np.float64(r2) * r2 + np.float64(r3) * r3
+        )
+        k += 4
+    while k < end:
+        r0 = values[k]
+        s0, m0 = other_second[indices[k]], other_mean[indices[k]]
+        for p in range(gram.size):
+            gram[p] += s0[p]
+        for t in range(moment.size):
+            moment[t] += r0 * m0[t]
+        squares += np.float64(r0) * r0
+        k += 1
+    return squares
+
+
+@inner
+def gather_block(
+    start: int,
+    count: int,
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    other_mean: Any,
+    other_second: Any,
+    gram_row: Any,
+    moment_row: Any,
+    gram: Any,
+    moment: Any,
+    squares: Any,
+) -> None:
+    """Gather up to WIDTH rows into lanes; lanes beyond ``count`` hold a row without ratings."""
+    for b in range(WIDTH):
+        if b < count:
+            squares[b] = gather(
+                start + b, indptr, indices, values, other_mean, other_second, gram_row, moment_row
+            )
+        else:
+            gram_row[:] = 0
+            moment_row[:] = 0
+            squares[b] = 0.0
+        for p in range(gram_row.size):
+            gram[p, b] = gram_row[p]
+        for t in range(moment_row.size):
+            moment[t, b] = moment_row[t]
+
+
+@inner
+def data_part(
+    gram: Any,
+    moment: Any,
+    free: Any,
+    pinned: int,
+    noise: float,
+    data_precision: Any,
+    data_pull: Any,
+) -> None:
+    """G/σ² and h/σ² on the free coordinates, with what the pinned one explains taken off h."""
+    scale = 1.0 / noise
+    p = 0
+    for i in range(free.size):
+        for b in range(WIDTH):
+            data_pull[i, b] = moment[free[i], b] * scale
+        if pinned >= 0:
+            u = gram[packed(free[i], pinned)]
+            for b in range(WIDTH):
+                data_pull[i, b] -= u[b] * scale
+        for j in range(i + 1):
+            v = gram[packed(free[i], free[j])]
+            for b in range(WIDTH):
+                data_precision[p, b] = v[b] * scale
+            p += 1
+
+
+@inner
+def half_log_det_inverse(factor: Any, order: int, out: Any) -> None:
+    """½ ln|S| of each lane, S⁻¹ = C Cᵀ."""
+    out[:] = 0.0
+    for i in range(order):
+        pivot = factor[i * (i + 1) // 2 + i]
+        for b in range(WIDTH):
+            out[b] -= np.log(pivot[b])
+
+
+@inner
+def normalise(log_membership: Any, count: int) -> None:
+    """Softmax over communities in every lane; lanes beyond ``count`` weigh nothing."""
+    communities = log_membership.shape[0]
+    for b in range(WIDTH):
+        if b >= count:
+            for d in range(communities):
+                log_membership[d, b] = 0.0
+            continue
+        top = log_membership[0, b]
+        for d in range(1, communities):
+            top = max(top, log_membership[d, b])
+        total = 0.0
+        for d in range(communities):
+            log_membership[d, b] = np.exp(log_membership[d, b] - top)
+            total += log_membership[d, b]
+        kept = 0.0
+        for d in range(communities):
+            log_membership[d, b] /= total
+            if log_membership[d, b] < NEGLIGIBLE:
+                log_membership[d, b] = 0.0
+            kept += log_membership[d, b]
+        for d in range(communities):
+            log_membership[d, b] /= kept
+
+
+@inner
+def write_block(
+    start: int,
+    count: int,
+    free: Any,
+    pinned: int,
+    row_mean: Any,
+    row_second: Any,
+    gram: Any,
+    moment: Any,
+    squares: Any,
+    mean: Any,
+    second: Any,
+) -> float:
+    """Store a block's moments with the pinned coordinate in place; return Σ E(r - a·b)²."""
+    order = free.size
+    error = 0.0
+    for b in range(count):
+        row_error = squares[b]
+        mean_out, second_out = mean[start + b], second[start + b]
+        if pinned >= 0:
+            mean_out[pinned] = 1.0
+            second_out[packed(pinned, pinned)] = 1.0
+            row_error += gram[packed(pinned, pinned), b] - 2.0 * moment[pinned, b]
+        p = 0
+        for i in range(order):
+            mean_out[free[i]] = row_mean[i, b]
+            row_error -= 2.0 * row_mean[i, b] * moment[free[i], b]
+            if pinned >= 0:
+                at = packed(free[i], pinned)
+                second_out[at] = row_mean[i, b]
+                row_error += 2.0 * row_mean[i, b] * gram[at, b]
+            for j in range(i + 1):
+                at = packed(free[i], free[j])
+                second_out[at] = row_second[p, b]
+                row_error += (1.0 if i == j else 2.0) * row_second[p, b] * gram[at, b]
+                p += 1
+        error += row_error
+    return error
+
+
+@inner
+def add_outer(share: Any, mean: Any, covariance: Any, second: Any, statistic: Any) -> None:
+    """Add q (S + mmᵀ) of every lane to the rows' moments and, summed, to a statistic."""
+    p = 0
+    for i in range(mean.shape[0]):
+        u = mean[i]
+        for j in range(i + 1):
+            v, s, out = mean[j], covariance[p], second[p]
+            total = 0.0
+            for b in range(WIDTH):
+                x = share[b] * (s[b] + u[b] * v[b])
+                out[b] += x
+                total += x
+            statistic[p] += total
+            p += 1
+
+
+@kernel(
+    """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    int64[::1], int64, float64, float64[:, ::1], float64[:, ::1], float64[::1], boolean,
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1],
+    float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
+)
+def coupled_rows(
+    low: Any,
+    high: Any,
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    other_mean: Any,
+    other_second: Any,
+    free: Any,
+    pinned: Any,
+    noise: Any,
+    precision: Any,
+    pull: Any,
+    log_weight: Any,
+    hold: Any,
+    mean: Any,
+    second: Any,
+    membership: Any,
+    size: Any,
+    first: Any,
+    scatter: Any,
+    totals: Any,
+) -> None:
+    """Update q(a_i, z_i) of the rows low ≤ i < high, factor and membership together."""
+    order = free.size
+    triangle = order * (order + 1) // 2
+    communities = pull.shape[0]
+    tied = precision.shape[0] == 1
+    gram_row = np.empty(other_second.shape[1], other_second.dtype)
+    moment_row = np.empty(other_mean.shape[1], other_mean.dtype)
+    gram = np.empty((other_second.shape[1], WIDTH))
+    moment = np.empty((other_mean.shape[1], WIDTH))
+    squares = np.empty(WIDTH)
+    data_precision = np.empty((triangle, WIDTH))
+    data_pull = np.empty((order, WIDTH))
+    factors = np.empty((precision.shape[0], triangle, WIDTH))
+    solutions = np.empty((communities, order, WIDTH))
+    half_log_det = np.empty((precision.shape[0], WIDTH))
+    share = np.empty((communities, WIDTH))
+    row_mean = np.empty((order, WIDTH))
+    row_second = np.empty((triangle, WIDTH))
+    zero = np.zeros((triangle, WIDTH))
+    ones = np.zeros(WIDTH)
+    for start in range(low, high, WIDTH):
+        count = min(WIDTH, high - start)
+        gather_block(
+            start, count, indptr, indices, values, other_mean, other_second,
+            gram_row, moment_row, gram, moment, squares,
+        )
+        data_part(gram, moment, free, pinned, noise, data_precision, data_pull)
+        for d in range(communities):
+            c = 0 if tied else d
+            factor, y = factors[c], solutions[d]
+            if d == c:
+                for p in range(triangle):
+                    for b in range(WIDTH):
+                        factor[p, b] = data_precision[p, b] + precision[c, p]
+                factorise(factor, order)
+                half_log_det_inverse(factor, order, half_log_det[c])
+            for i in range(order):
+                for b in range(WIDTH):
+                    y[i, b] = data_pull[i, b] + pull[d, i]
+            solve_forward(factor, y, order)
+            for b in range(WIDTH):
+                share[d, b] = log_weight[d] + half_log_det[c, b]
+            for i in range(order):
+                for b in range(WIDTH):
+                    share[d, b] += 0.5 * y[i, b] * y[i, b]
+        if hold:
+            for d in range(communities):
+                for b in range(WIDTH):
+                    share[d, b] = membership[start + b, d] if b < count else 0.0
+        else:
+            normalise(share, count)
+        row_mean[:] = 0.0
+        row_second[:] = 0.0
+        for d in range(communities):
+            c = 0 if tied else d
+            factor, y = factors[c], solutions[d]
+            total = 0.0
+            for b in range(count):
+                q = share[d, b]
+                total += q
+                if q > 0.0:
+                    totals[1] += q * (half_log_det[c, b] - np.log(q))
+                membership[start + b, d] = q
+            if total == 0.0:
+                continue
+            size[d] += total
+            solve_backward(factor, y, order)
+            for i in range(order):
+                sum_first = 0.0
+                for b in range(WIDTH):
+                    x = share[d, b] * y[i, b]
+                    row_mean[i, b] += x
+                    sum_first += x
+                first[d, i] += sum_first
+            if tied:
+                add_outer(share[d], y, zero, row_second, scatter[0])
+            else:
+                invert(factor, order)
+                add_outer(share[d], y, factor, row_second, scatter[d])
+        if tied:  # the covariance is the same under every community: once is enough
+            invert(factors[0], order)
+            for b in range(WIDTH):
+                ones[b] = 1.0 if b < count else 0.0
+            solutions[0, :, :] = 0.0
+            add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
+        totals[0] += write_block(
+            start, count, free, pinned, row_mean, row_second, gram, moment, squares, mean, second
+        )
+
+
+@kernel(
+    """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    int64[::1], int64, float64, float64[:, ::1], float64[:, ::1], float64[::1], boolean,
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1],
+    float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
+)
+def mean_field_rows(
+    low: Any,
+    high: Any,
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    other_mean: Any,
+    other_second: Any,
+    free: Any,
+    pinned: Any,
+    noise: Any,
+    precision: Any,
+    pull: Any,
+    log_weight: Any,
+    hold: Any,
+    mean: Any,
+    second: Any,
+    membership: Any,
+    size: Any,
+    first: Any,
+    scatter: Any,
+    totals: Any,
+) -> None:
+    """Update q(a_i) q(z_i) of the rows low ≤ i < high, one after the other (the paper's form)."""
+    order = free.size
+    triangle = order * (order + 1) // 2
+    communities = pull.shape[0]
+    tied = precision.shape[0] == 1
+    gram_row = np.empty(other_second.shape[1], other_second.dtype)
+    moment_row = np.empty(other_mean.shape[1], other_mean.dtype)
+    gram = np.empty((other_second.shape[1], WIDTH))
+    moment = np.empty((other_mean.shape[1], WIDTH))
+    squares = np.empty(WIDTH)
+    factor = np.empty((triangle, WIDTH))
+    row_mean = np.empty((order, WIDTH))
+    row_second = np.empty((triangle, WIDTH))
+    half_log_det = np.empty(WIDTH)
+    share = np.empty((communities, WIDTH))
+    zero = np.zeros((order, WIDTH))
+    ones = np.zeros(WIDTH)
+    unused = np.zeros(triangle)
+    for start in range(low, high, WIDTH):
+        count = min(WIDTH, high - start)
+        gather_block(
+            start, count, indptr, indices, values, other_mean, other_second,
+            gram_row, moment_row, gram, moment, squares,
+        )
+        data_part(gram, moment, free, pinned, noise, factor, row_mean)
+        for d in range(communities):
+            c = 0 if tied else d
+            for b in range(WIDTH):
+                share[d, b] = membership[start + b, d] if b < count else 1.0 / communities
+            for p in range(triangle):
+                for b in range(WIDTH):
+                    factor[p, b] += share[d, b] * precision[c, p]
+            for i in range(order):
+                for b in range(WIDTH):
+                    row_mean[i, b] += share[d, b] * pull[d, i]
+        factorise(factor, order)
+        half_log_det_inverse(factor, order, half_log_det)
+        solve_forward(factor, row_mean, order)
+        solve_backward(factor, row_mean, order)
+        invert(factor, order)
+        for b in range(WIDTH):
+            ones[b] = 1.0
+        row_second[:] = 0.0
+        add_outer(ones, row_mean, factor, row_second, unused)
+        if not hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
+            for d in range(communities):
+                c = 0 if tied else d
+                for b in range(WIDTH):
+                    share[d, b] = log_weight[d]
+                p = 0
+                for i in range(order):
+                    for b in range(WIDTH):
+                        share[d, b] += pull[d, i] * row_mean[i, b]
+                    for j in range(i + 1):
+                        half = precision[c, p] * (0.5 if i == j else 1.0)
+                        for b in range(WIDTH):
+                            share[d, b] -= half * row_second[p, b]
+                        p += 1
+            normalise(share, count)
+        for b in range(count):
+            totals[1] += half_log_det[b]
+        for d in range(communities):
+            c = 0 if tied else d
+            for b in range(count):
+                q = share[d, b]
+                if q > 0.0:
+                    totals[1] -= q * np.log(q)
+                membership[start + b, d] = q
+                size[d] += q
+                for i in range(order):
+                    first[d, i] += q * row_mean[i, b]
+                for p in range(triangle):
+                    scatter[c, p] += q * row_second[p, b]
+        totals[0] += write_block(
+            start, count, free, pinned, row_mean, row_second, gram, moment, squares, mean, second
+        )

@@ -1,0 +1,82 @@
+"""What the bound says of a side's communities once q(π) and q(φ) are at their optimum.
+
+There the terms that involve them collapse to ratios of normalising constants, which depend on the
+rows through additive statistics alone. That makes "would the bound be higher if …" cheap to ask.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln, multigammaln
+
+from hemf.model.communities import Statistics, community_posterior, stick_posterior
+from hemf.model.hyper import Prior
+from hemf.model.packing import Float64
+
+LOG_PI = float(np.log(np.pi))
+
+
+def stick_evidence(sizes: Float64, concentration: float) -> float:
+    """E ln p(Z|π) - KL(q(π)‖p(π)) = Σ_{d<D} ln B(η1,η2)/B(1,α), communities in this order."""
+    sticks = stick_posterior(sizes, concentration)
+    taken, left = sticks.taken[:-1], sticks.left[:-1]
+    return float(np.sum(betaln(taken, left) - betaln(1.0, concentration)))
+
+
+def scale_matrices(
+    size: Float64, first: Float64, scatter: Float64, prior: Prior
+) -> tuple[Float64, Float64]:
+    """κ_d and W_d - W0 of communities with these statistics, over any leading axes."""
+    strength = prior.strength + size
+    mean = (prior.strength * prior.centre + first) / strength[..., None]
+    outer0 = prior.strength * np.outer(prior.centre, prior.centre)
+    outer = strength[..., None, None] * mean[..., :, None] * mean[..., None, :]
+    return strength, scatter + outer0 - outer
+
+
+def own_evidence(size: Float64, first: Float64, scatter: Float64, prior: Prior) -> Float64:
+    """Σ of factor and NIW terms of each community with a covariance of its own."""
+    order = first.shape[-1]
+    strength, extra = scale_matrices(size, first, scatter, prior)
+    dof = prior.dof + size
+    log_det = np.linalg.slogdet(prior.scale + extra)[1]
+    log_det0 = np.linalg.slogdet(prior.scale)[1]
+    return np.asarray(
+        -0.5 * order * LOG_PI * size
+        + 0.5 * (prior.dof * log_det0 - dof * log_det)
+        + multigammaln_each(dof / 2.0, order)
+        - multigammaln(prior.dof / 2.0, order)
+        + 0.5 * order * np.log(prior.strength / strength)
+    )
+
+
+def tied_evidence(total: float, strengths: Float64, log_det: Float64, prior: Prior) -> Float64:
+    """Σ of factor and NIW terms when one covariance serves all, given ln|W| and the κ_d."""
+    order = prior.centre.size
+    dof = prior.dof + total
+    log_det0 = np.linalg.slogdet(prior.scale)[1]
+    return np.asarray(
+        -0.5 * order * LOG_PI * total
+        + 0.5 * (prior.dof * log_det0 - dof * log_det)
+        + multigammaln(dof / 2.0, order)
+        - multigammaln(prior.dof / 2.0, order)
+        + 0.5 * order * np.sum(np.log(prior.strength / strengths), axis=-1)
+    )
+
+
+def community_evidence(statistics: Statistics, prior: Prior) -> float:
+    """Σ of factor, membership, stick and NIW terms of the bound at their optimum."""
+    sticks = stick_evidence(statistics.size, prior.concentration)
+    if statistics.tied:
+        best = community_posterior(statistics, prior)
+        log_det = np.linalg.slogdet(best.scale[0])[1]
+        return sticks + float(
+            tied_evidence(float(statistics.size.sum()), best.strength, log_det, prior)
+        )
+    own = own_evidence(statistics.size, statistics.first, statistics.scatter, prior)
+    return sticks + float(own.sum())
+
+
+def multigammaln_each(a: Float64, order: int) -> Float64:
+    """Return ln Γ_L(a) element by element."""
+    return np.array([multigammaln(x, order) for x in np.ravel(a)]).reshape(np.shape(a))

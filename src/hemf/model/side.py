@@ -1,0 +1,74 @@
+"""One side of the table: its rows' posterior and its communities. Users and items are two of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hemf.model.communities import Communities, Statistics, community_posterior
+from hemf.model.hyper import Prior
+from hemf.model.layout import Layout
+from hemf.model.packing import Array, Float64
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior moments of one side's rows, pinned coordinate included, in storage type."""
+
+    mean: Array
+    """E[a], (rows, total)."""
+    second: Array
+    """E[a aᵀ], (rows, packed)."""
+
+    def copy(self) -> Moments:
+        """Return moments that can be written to without touching these."""
+        return Moments(self.mean.copy(), self.second.copy())
+
+
+@dataclass
+class Side:
+    """All that is believed about one side."""
+
+    layout: Layout
+    tied: bool
+    """One covariance for all communities."""
+    prior: Prior
+    moments: Moments
+    membership: Array
+    """q_i(d), (rows, D)."""
+    statistics: Statistics
+    communities: Communities
+
+    @property
+    def n_rows(self) -> int:
+        """How many users, or items."""
+        return int(self.membership.shape[0])
+
+    @property
+    def n_communities(self) -> int:
+        """How many communities are alive."""
+        return self.communities.count
+
+    @property
+    def factor_means(self) -> Float64:
+        """m_i on the coordinates that the posterior covers, (rows, order)."""
+        return self.moments.mean[:, self.layout.free].astype(np.float64)
+
+    def refresh(self, statistics: Statistics | None = None) -> None:
+        """Bring q(π) and q(φ) to their optimum for these statistics and the present prior."""
+        if statistics is not None:
+            self.statistics = statistics
+        self.communities = community_posterior(self.statistics, self.prior)
+
+    def select(self, communities: np.ndarray) -> None:
+        """Keep these communities, in this order; what others held of a row goes to these."""
+        kept = self.membership[:, communities].astype(np.float64)
+        kept /= kept.sum(axis=1, keepdims=True)
+        self.membership = np.ascontiguousarray(kept, dtype=self.membership.dtype)
+        self.refresh(self.statistics.select(communities))
+
+    def copy(self) -> Side:
+        """Return a side that can be swept without touching this one."""
+        return replace(self, moments=self.moments.copy(), membership=self.membership.copy())

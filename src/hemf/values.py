@@ -1,0 +1,185 @@
+"""Columns of numbers: ratings in float32 and times in int64, checked value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hemf.errors import DataError
+from hemf.identifiers import as_column, first_missing_row, is_missing, numbers_of
+
+
+def ratings_from(column: Any) -> NDArray[np.float32]:
+    """Ratings as float32; each one has to be a finite number.
+
+    >>> ratings_from([1, 2.5, "3"])
+    array([1. , 2.5, 3. ], dtype=float32)
+    >>> ratings_from([1, "good"])
+    Traceback (most recent call last):
+    hemf.errors.DataError: rating 'good' at row 1 is not a number
+    """
+    numbers = _numbers(column, "rating")
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is caught below
+        ratings = numbers.astype(np.float32, copy=False)
+    bad = ~np.isfinite(ratings)
+    if bad.any():
+        row = int(bad.argmax())
+        value = numbers[row].item()
+        reason = "is too large" if np.isfinite(value) else "is not finite"
+        raise DataError(f"rating {value!r} at row {row} {reason}", value=value, row=row)
+    return ratings
+
+
+def timestamps_from(column: Any) -> NDArray[np.int64]:
+    """Read times as int64: whole numbers as they are, dates as seconds since 1970.
+
+    >>> import datetime
+    >>> timestamps_from([datetime.datetime(1970, 1, 2)])
+    array([86400])
+    """
+    import pyarrow as pa
+
+    column = _with_dates(column)
+    if not isinstance(column, np.ndarray):
+        column = _decoded(column)
+        if pa.types.is_integer(column.type) and not column.null_count:
+            return _cast(column, pa.int64(), "timestamp")
+        if _is_text(column.type) and not _parses(column, pa.float64()):
+            # The type of a text column is settled by its first entry that is there at all.
+            column = _dates_from_text(column)
+        if pa.types.is_temporal(column.type):
+            _reject_missing(column, "timestamp")
+            return _cast(column.cast(pa.timestamp("s"), safe=False), pa.int64(), "timestamp")
+    numbers = _numbers(column, "timestamp")
+    bad = ~(np.abs(numbers.astype(np.float64)) < 2.0**63)  # NaN is not below either
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"timestamp {numbers[row].item()!r} at row {row} is not a time",
+            value=numbers[row].item(),
+            row=row,
+        )
+    times: NDArray[np.int64] = np.floor(numbers).astype(np.int64)
+    return times
+
+
+def _numbers(column: Any, what: str) -> NDArray[Any]:
+    """Read numbers, up to the first entry that is missing or no number."""
+    import pyarrow as pa
+
+    if type(column) is np.ndarray and column.ndim == 1 and column.dtype.kind in "iufb":
+        return column
+    column = as_column(column, what)
+    if isinstance(column, np.ndarray):
+        return _numbers_from_objects(column, what)
+    column = _decoded(column)
+    _reject_missing(column, what)
+    if _is_text(column.type):
+        if not _parses(column, pa.float64()):
+            return _numbers_from_objects(np.asarray(column.to_pylist(), dtype=object), what)
+        column = column.cast(pa.float64())
+    elif pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        value = column[0].as_py()
+        raise DataError(
+            f"{what} {value!r} at row 0 is not a number (the column holds {column.type})",
+            value=value,
+            row=0,
+        )
+    return numbers_of(column)
+
+
+def _numbers_from_objects(values: NDArray[Any], what: str) -> NDArray[np.float64]:
+    numbers = np.empty(len(values), np.float64)
+    for row, value in enumerate(values):
+        if value is None or (is_missing(value) and not isinstance(value, float)):
+            raise _missing(what, row)
+        try:
+            numbers[row] = float(value)
+        except OverflowError:
+            raise DataError(f"{what} at row {row} is too large", value=value, row=row) from None
+        except (TypeError, ValueError):
+            raise _not_a("number", value, row, what) from None
+    return numbers
+
+
+def _with_dates(column: Any) -> Any:
+    """Let Arrow find the type of a list or an array, dates among them, if it can."""
+    import pyarrow as pa
+
+    if isinstance(column, (list, tuple, np.ndarray)):
+        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            column = pa.array(column)
+    return as_column(column, "timestamp")
+
+
+def _dates_from_text(column: Any) -> Any:
+    import pyarrow as pa
+
+    for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
+        if _parses(column, kind):
+            return column.cast(kind)
+    row = _first(column, lambda text: not _parses(text, pa.timestamp("us")))
+    raise _not_a(
+        "time (write ISO dates, or leave the column out)", column[row].as_py(), row, "timestamp"
+    )
+
+
+def _decoded(column: Any) -> Any:
+    import pyarrow as pa
+
+    is_dictionary = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_dictionary else column
+
+
+def _cast(column: Any, kind: Any, what: str) -> NDArray[Any]:
+    import pyarrow as pa
+
+    try:
+        return numbers_of(column.cast(kind))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{what}: {error}") from None
+
+
+def _parses(values: Any, kind: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first(column: Any, is_bad: Callable[[Any], bool]) -> int:
+    return next(row for row, value in enumerate(column) if is_bad(value))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    )
+
+
+def _reject_missing(column: Any, what: str) -> None:
+    if column.null_count:
+        raise _missing(what, first_missing_row(column))
+
+
+def _missing(what: str, row: int) -> DataError:
+    return DataError(
+        f"{what} at row {row} is missing; drop or fill such rows first", value=None, row=row
+    )
+
+
+def _not_a(kind: str, value: Any, row: int, what: str) -> DataError:
+    return DataError(f"{what} {value!r} at row {row} is not a {kind}", value=value, row=row)

@@ -1,0 +1,178 @@
+"""The two-way map between ids and rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hemf.identifiers import CodedIds, Distinct, as_array, factorise
+
+_BULK = 8  # looking up more than 1/8 as many ids as are known: hash them all at once in Arrow
+
+
+class Vocabulary:
+    """Growable map between ids (any hashable) and dense row numbers, in order of first appearance.
+
+    An id found to equal a known one is that one: ``np.int32(5)``, ``5`` and ``5.0`` are one id,
+    ``1`` and ``"1"`` are two. ``None`` and NaN are no ids.
+
+    >>> people = Vocabulary(["ann", "bob"])
+    >>> people.add(["bob", "eve"])
+    array([1, 2])
+    >>> people.rows(["eve", "zoe"])
+    array([ 2, -1])
+    >>> people.ids[2], len(people), "zoe" in people
+    ('eve', 3, False)
+    """
+
+    def __init__(self, ids: Any = ()) -> None:
+        self._size = 0
+        self._buffer: NDArray[Any] | None = np.empty(0, np.int64)  # None while only text is held
+        self._text: Any = None  # all ids as Arrow text, as long as nothing was added to them
+        self._index: dict[Any, int] | None = None  # built when first needed
+        self.add(ids)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, id: Any) -> bool:
+        return id in self._rows_by_id()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return len(self) == len(other) and self.ids.tolist() == other.ids.tolist()
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        some = ", ".join(map(repr, self.ids[:3].tolist())) + (", …" if len(self) > 3 else "")
+        return f"Vocabulary({len(self)} ids: {some})"
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The id of each row: an int64 array where all ids are integers, else an object array.
+
+        >>> Vocabulary([30, 10]).ids
+        array([30, 10])
+        """
+        view = self._objects()[: self._size]
+        view.flags.writeable = False
+        return view
+
+    def rows(self, ids: Any) -> NDArray[np.int64]:
+        """Row number of each id, -1 where it is not known.
+
+        >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
+        array([ 1, -1,  0])
+        """
+        coded = factorise(ids)
+        rows: NDArray[np.int64] = self._find(coded.distinct)[coded.codes]
+        return rows
+
+    def add(self, ids: Any) -> NDArray[np.int64]:
+        """Row number of each id; those not known yet are appended.
+
+        >>> Vocabulary().add(["b", "a", "b"])
+        array([0, 1, 0])
+        """
+        return self.add_coded(factorise(ids)).astype(np.int64)
+
+    def add_coded(self, coded: CodedIds) -> NDArray[np.int32]:
+        """Add ids that are factorised already, and return their rows in 32 bits.
+
+        >>> Vocabulary(["a"]).add_coded(factorise(["b", "a"])).tolist()
+        [1, 0]
+        """
+        if not len(coded.distinct):
+            return np.empty(0, np.int32)
+        if self._size == 0:
+            self._append(coded.distinct)
+            return coded.codes
+        rows = self._find(coded.distinct)
+        new = rows < 0
+        if new.any():
+            rows[new] = np.arange(self._size, self._size + new.sum())
+            self._append(as_array(coded.distinct)[new])
+        translated: NDArray[np.int32] = rows.astype(np.int32)[coded.codes]
+        return translated
+
+    def knows_all(self, coded: CodedIds) -> bool:
+        """Whether every one of these factorised ids has a row.
+
+        >>> Vocabulary(["a"]).knows_all(factorise(["a", "b"]))
+        False
+        """
+        return bool((self._find(coded.distinct) >= 0).all())
+
+    def copy(self) -> Vocabulary:
+        """Make an independent copy with the same rows.
+
+        >>> first = Vocabulary(["a"])
+        >>> second = first.copy()
+        >>> second.add(["b"]).tolist(), len(first)
+        ([1], 1)
+        """
+        twin = Vocabulary()
+        twin._size = self._size
+        twin._text = self._text  # Arrow arrays do not change
+        twin._buffer = None if self._buffer is None else self._buffer[: self._size].copy()
+        twin._index = None if self._index is None else self._index.copy()
+        return twin
+
+    def _find(self, distinct: Distinct) -> NDArray[np.int64]:
+        """Row of each distinct id, or -1."""
+        known = self._as_arrow_like(distinct)
+        if known is not None and len(distinct) * _BULK >= self._size:
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            wanted = pa.array(distinct) if isinstance(distinct, np.ndarray) else distinct
+            found = pc.index_in(wanted, value_set=known).fill_null(-1)
+            rows: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+            return rows
+        get = self._rows_by_id().get
+        values = as_array(distinct).tolist()
+        return np.fromiter((get(value, -1) for value in values), np.int64, count=len(values))
+
+    def _as_arrow_like(self, distinct: Distinct) -> Any:
+        """All known ids as an Arrow array of the type of ``distinct``; None where they are not."""
+        if not isinstance(distinct, np.ndarray):
+            return self._text
+        if distinct.dtype != np.int64 or self._buffer is None or self._buffer.dtype != np.int64:
+            return None
+        import pyarrow as pa
+
+        return pa.array(self._buffer[: self._size])
+
+    def _rows_by_id(self) -> dict[Any, int]:
+        if self._index is None:
+            self._index = dict(zip(self.ids.tolist(), range(self._size), strict=True))
+        return self._index
+
+    def _objects(self) -> NDArray[Any]:
+        if self._buffer is None:
+            self._buffer = as_array(self._text)
+        return self._buffer
+
+    def _append(self, distinct: Distinct) -> None:
+        start, end = self._size, self._size + len(distinct)
+        if start == 0:
+            is_array = isinstance(distinct, np.ndarray)
+            self._buffer = distinct.copy() if is_array else None
+            self._text = None if is_array else distinct
+        else:
+            buffer = self._objects()
+            if buffer.dtype != distinct.dtype:
+                buffer = buffer.astype(object)
+            if end > len(buffer):  # doubling keeps the cost of one addition constant
+                grown = np.empty(max(end, 2 * start), buffer.dtype)
+                grown[:start] = buffer[:start]
+                buffer = grown
+            buffer[start:end] = distinct
+            self._buffer, self._text = buffer, None
+        self._size = end
+        if self._index is not None:
+            self._index.update(zip(as_array(distinct).tolist(), range(start, end), strict=True))
