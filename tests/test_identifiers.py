@@ -105,6 +105,15 @@ def test_dictionaries_that_differ_between_chunks_are_one():
     assert listed(factorise(pa.chunked_array(chunks))) == ["b", "a", "c", "a"]
 
 
+def test_arrow_dates_bytes_and_truth_values_are_ids():
+    for ids in (
+        [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)],
+        [b"b", b"a"],
+        [True, False],
+    ):
+        assert listed(factorise(pa.array(ids * LONG))) == ids * LONG
+
+
 def test_no_ids_are_fine():
     for nothing in ([], np.array([]), pa.array([]), pa.array([], pa.string()), pl.Series([])):
         assert len(factorise(nothing)) == 0
@@ -131,7 +140,7 @@ def test_no_ids_are_fine():
     ids=str,
 )
 def test_a_missing_id_is_an_error_that_names_its_row(column):
-    with pytest.raises(DataError, match="user .* at row 2 is missing") as caught:
+    with pytest.raises(DataError, match=r"user .* at row 2 is missing") as caught:
         factorise(column, "user")
     assert caught.value.row == 2
     if isinstance(column, list):

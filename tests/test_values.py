@@ -86,7 +86,7 @@ def test_a_rating_that_is_no_finite_number_is_an_error_that_names_its_row(bad, r
     ids=str,
 )
 def test_bad_ratings_are_found_in_every_kind_of_column(column):
-    with pytest.raises(DataError, match="rating .*at row [01] is ") as caught:
+    with pytest.raises(DataError, match=r"rating .*at row [01] is ") as caught:
         ratings_from(column)
     assert caught.value.row == (0 if isinstance(column, pa.Int64Array) else 1)
 

@@ -115,7 +115,11 @@ def test_what_is_missing_is_no_id(nothing):
 @pytest.mark.parametrize("ids", [[], [1, 2], ["a", "b"], [f"{n}" for n in range(100)], [1, "a"]])
 def test_copies_are_equal_and_independent(ids):
     vocabulary = Vocabulary(ids)
-    for twin in (vocabulary.copy(), copy.deepcopy(vocabulary), pickle.loads(pickle.dumps(vocabulary))):
+    for twin in (
+        vocabulary.copy(),
+        copy.deepcopy(vocabulary),
+        pickle.loads(pickle.dumps(vocabulary)),
+    ):
         assert twin == vocabulary
         twin.add(["new"])
         assert twin != vocabulary

@@ -1,1 +1,37 @@
-"""Online prediction of dyadic data with heterogeneous matrix factorization."""
+"""Online prediction of dyadic data with heterogeneous matrix factorization.
+
+>>> from hemf import HeMF
+>>> model = HeMF(n_factors=2, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3), ("bob", "milk", 1)])
+>>> model
+HeMF(n_factors=2, rng=0)
+"""
+
+from hemf.errors import (
+    ConvergenceWarning,
+    DataError,
+    DatasetError,
+    DuplicateWarning,
+    HemfError,
+    ModelFileError,
+    NotFittedError,
+    ParameterError,
+    UnknownIdError,
+)
+from hemf.estimator import HeMF
+from hemf.ratings import Ratings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConvergenceWarning",
+    "DataError",
+    "DatasetError",
+    "DuplicateWarning",
+    "HeMF",
+    "HemfError",
+    "ModelFileError",
+    "NotFittedError",
+    "ParameterError",
+    "Ratings",
+    "UnknownIdError",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,10 @@ def _open_parquet(path: Path) -> Source:
     def read(positions: Sequence[int]) -> list[Any]:
         names = [schema.names[position] for position in positions]
         # Most files hold text as codes and a dictionary: keep it so, and there is less to hash.
-        with _readable(path):
-            # Not read_table: that loads Arrow's data sets, and with them pandas.
-            with pq.ParquetFile(path, read_dictionary=names[:2], pre_buffer=True) as file:
-                table = file.read(columns=names)
+        options = {"read_dictionary": names[:2], "pre_buffer": True}
+        # Not read_table: that loads Arrow's data sets, and with them pandas.
+        with _readable(path), pq.ParquetFile(path, **options) as file:
+            table = file.read(columns=names)
         return [table[name] for name in names]
 
     return Source(schema.names, len(schema.names), read, str(path))
@@ -113,6 +113,8 @@ def _open_text(path: Path, suffix: str, columns: ColumnChoice, *, rated: bool) -
     first = lines[blank].rstrip("\r")
     separator, fields = _split(first, suffix)
     has_header = is_header(fields, columns, rated=rated)
+    if has_header and not any(line.strip() for line in lines[blank + 1 :]):
+        raise DataError(f"{path}: there are no rows", value=str(path))
 
     def read(positions: Sequence[int]) -> list[Any]:
         skip = blank + has_header
@@ -165,13 +167,24 @@ def _read_text(
         try:
             return [table()[name] for name in chosen]
         except pa.ArrowInvalid:
-            # Say which row has too few or too many fields; only one thread counts rows.
-            def stop(uneven: Any) -> str:
-                row = uneven.number - 1 - skip
-                found, expected = uneven.actual_columns, uneven.expected_columns
-                message = f"{path}: row {row} has {found} fields instead of {expected}"
-                raise DataError(f"{message}: {uneven.text!r}", value=uneven.text, row=row)
+            # Once more, to learn which row has too few or too many fields: one thread can count.
+            uneven: list[Any] = []
 
-            parsing.invalid_row_handler = stop
+            def note(row: Any) -> str:
+                uneven.append(row)
+                return "error"
+
+            parsing.invalid_row_handler = note
             reading.use_threads = False
-            return [table()[name] for name in chosen]
+            with suppress(pa.ArrowInvalid):
+                table()
+            if not uneven:
+                raise
+            raise _uneven(path, uneven[0], skip) from None
+
+
+def _uneven(path: Path, bad: Any, skip: int) -> DataError:
+    row = bad.number - 1 - skip
+    fields = f"{bad.actual_columns} fields instead of {bad.expected_columns}"
+    message = f"{path}: row {row} has {fields}: {bad.text!r}"
+    return DataError(message, value=bad.text, row=row)

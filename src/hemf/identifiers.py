@@ -69,8 +69,6 @@ def factorise(ids: Any, what: str = "id") -> CodedIds:
     Traceback (most recent call last):
     hemf.errors.DataError: user None at row 1 is missing; drop or fill such rows first
     """
-    if isinstance(ids, CodedIds):
-        return ids
     try:
         return _factorise(as_column(ids, what))
     except _UnusableIdError as bad:
@@ -219,7 +217,9 @@ def _factorise(column: Any) -> CodedIds:
         if missing.any():
             raise _missing(int(missing.argmax()), float("nan"))
         codes, distinct = _encode(_chunked(pa.array(numbers)))
-        return CodedIds(codes, _whole_numbers(numbers_of(distinct).tolist()))
+        values = numbers_of(distinct)
+        whole = (np.floor(values) == values) & (np.abs(values) <= _LARGEST_EXACT_FLOAT)
+        return CodedIds(codes, values.astype(np.int64 if whole.all() else object))
     if pa.types.is_integer(kind):
         codes, distinct = _encode(column)
         if pa.types.is_uint64(kind):

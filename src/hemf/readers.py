@@ -106,7 +106,7 @@ def _from_columns(values: list[Any], where: str, names: list[Any] | None = None)
 def _sized(values: Any, where: str) -> Any:
     if hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping)):
         return values
-    if isinstance(values, (range, Iterator)):
+    if isinstance(values, Iterator):
         return list(values)
     raise DataError(f"{where}: expected columns, got {values!r}; expected {_KINDS}", value=values)
 

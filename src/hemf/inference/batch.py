@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,12 +50,14 @@ class BatchState:
         """How many ratings the state explains."""
         return int(self.rows["user"].values.size)
 
+    def copy(self) -> BatchState:
+        """Return a state that can be swept without touching this one; the ratings are shared."""
+        return replace(self, sides={name: side.copy() for name, side in self.sides.items()})
+
     def bound_terms(self) -> dict[str, float]:
         """The lower bound by term; the ratings term is that of the last half-sweep."""
         terms = {
-            "ratings": bound.ratings_term(
-                self.squared_error, self.noise, self.n_ratings, self.unit
-            )
+            "ratings": bound.ratings_term(self.squared_error, self.noise, self.n_ratings, self.unit)
         }
         for name, side in self.sides.items():
             for term, value in bound.side_terms(

@@ -91,7 +91,7 @@ def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64
     if not old.tied:
         apart = own_evidence(old.size, old.first, old.scatter, prior)
         together = own_evidence(size, moment, old.scatter[left] + old.scatter[right], prior)
-        return together - apart[left] - apart[right]
+        return np.asarray(together - apart[left] - apart[right])
     nothing = np.zeros((1, 1))
     strength, part = scale_matrices(old.size, old.first, nothing, prior)
     merged_strength, merged_part = scale_matrices(size, moment, nothing, prior)

@@ -40,9 +40,7 @@ def start_side(
     rows, columns = np.tril_indices(layout.total)
     second = np.empty((n_rows, rows.size), dtype)
     np.multiply(mean[:, rows], mean[:, columns], out=second)
-    prior = Prior.start(
-        order, variance=FACTOR_VARIANCE, concentration=concentration, spread=spread
-    )
+    prior = Prior.start(order, variance=FACTOR_VARIANCE, concentration=concentration, spread=spread)
     nothing = Statistics(np.zeros(1), np.zeros((1, order)), np.zeros((1, order, order)), 0.0)
     return Side(
         layout=layout,

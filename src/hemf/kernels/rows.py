@@ -286,8 +286,18 @@ def coupled_rows(
     for start in range(low, high, WIDTH):
         count = min(WIDTH, high - start)
         gather_block(
-            start, count, indptr, indices, values, other_mean, other_second,
-            gram_row, moment_row, gram, moment, squares,
+            start,
+            count,
+            indptr,
+            indices,
+            values,
+            other_mean,
+            other_second,
+            gram_row,
+            moment_row,
+            gram,
+            moment,
+            squares,
         )
         data_part(gram, moment, free, pinned, noise, data_precision, data_pull)
         for d in range(communities):
@@ -397,14 +407,23 @@ def mean_field_rows(
     row_second = np.empty((triangle, WIDTH))
     half_log_det = np.empty(WIDTH)
     share = np.empty((communities, WIDTH))
-    zero = np.zeros((order, WIDTH))
     ones = np.zeros(WIDTH)
     unused = np.zeros(triangle)
     for start in range(low, high, WIDTH):
         count = min(WIDTH, high - start)
         gather_block(
-            start, count, indptr, indices, values, other_mean, other_second,
-            gram_row, moment_row, gram, moment, squares,
+            start,
+            count,
+            indptr,
+            indices,
+            values,
+            other_mean,
+            other_second,
+            gram_row,
+            moment_row,
+            gram,
+            moment,
+            squares,
         )
         data_part(gram, moment, free, pinned, noise, factor, row_mean)
         for d in range(communities):

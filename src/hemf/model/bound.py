@@ -87,9 +87,7 @@ def entropy_term(statistics: Statistics, order: int) -> float:
     return float(statistics.entropy + 0.5 * order * (1.0 + LOG_2PI) * statistics.size.sum())
 
 
-def side_terms(
-    statistics: Statistics, communities: Communities, prior: Prior
-) -> dict[str, float]:
+def side_terms(statistics: Statistics, communities: Communities, prior: Prior) -> dict[str, float]:
     """All terms of one side, by name."""
     return {
         "factors": factors_term(statistics, communities),

@@ -32,7 +32,7 @@ class Statistics:
     @property
     def tied(self) -> bool:
         """Whether one covariance serves all communities (always so when there is one)."""
-        return self.scatter.shape[0] == 1
+        return bool(self.scatter.shape[0] == 1)
 
     def select(self, communities: np.ndarray) -> Statistics:
         """Keep these communities, in this order."""
@@ -58,14 +58,14 @@ class Sticks:
         log_taken = digamma(self.taken) - total
         log_left = digamma(self.left) - total
         log_taken[-1] = 0.0  # the last stick is 1
-        return log_taken + np.concatenate([[0.0], np.cumsum(log_left)[:-1]])
+        return np.asarray(log_taken + np.concatenate([[0.0], np.cumsum(log_left)[:-1]]))
 
     @property
     def weights(self) -> Float64:
         """Expected weight of each community, (D,); sums to one."""
         share = self.taken / (self.taken + self.left)
         share[-1] = 1.0
-        return share * np.concatenate([[1.0], np.cumprod(1.0 - share)[:-1]])
+        return np.asarray(share * np.concatenate([[1.0], np.cumprod(1.0 - share)[:-1]]))
 
 
 def stick_posterior(sizes: Float64, concentration: float) -> Sticks:
@@ -106,7 +106,7 @@ class Communities:
     def precision(self) -> Float64:
         """P_d = E[Σ_d⁻¹] = ι_d W_d⁻¹, (C, order, order)."""
         inverse = np.linalg.inv(self.scale)
-        return self.dof[:, None, None] * 0.5 * (inverse + inverse.transpose(0, 2, 1))
+        return np.asarray(self.dof[:, None, None] * 0.5 * (inverse + inverse.transpose(0, 2, 1)))
 
     @cached_property
     def log_det(self) -> Float64:
@@ -123,7 +123,7 @@ class Communities:
         """The part of ln q_i(d) that is the same for every row, (D,)."""
         square = np.einsum("di,di->d", self.pull, self.mean)  # m_dᵀ P_d m_d
         penalty = self.log_det + self.order / self.strength + square
-        return self.sticks.log_weights - 0.5 * penalty
+        return np.asarray(self.sticks.log_weights - 0.5 * penalty)
 
     def _each(self, per_covariance: Float64) -> Float64:
         """View an array over covariances as one over communities."""
@@ -135,7 +135,7 @@ def expected_log_det(scale: Float64, dof: Float64) -> Float64:
     order = scale.shape[-1]
     steps = np.arange(1, order + 1)
     digammas = digamma((dof[..., None] + 1.0 - steps) / 2.0).sum(axis=-1)
-    return np.linalg.slogdet(scale)[1] - order * np.log(2.0) - digammas
+    return np.asarray(np.linalg.slogdet(scale)[1] - order * np.log(2.0) - digammas)
 
 
 def community_posterior(statistics: Statistics, prior: Prior) -> Communities:

@@ -1,5 +1,4 @@
-"""One side of the table: its rows' posterior and its communities. Users and items are two of these.
-"""
+"""One side of the table: its rows' posterior and its communities."""
 
 from __future__ import annotations
 

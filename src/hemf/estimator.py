@@ -1,0 +1,511 @@
+"""HeMF: the estimator people use. Parameters, life cycle and ids; the mathematics is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.errors import DataError, NotFittedError, ParameterError, UnknownIdError
+from hemf.parameters import Parametrised, choice, number, whole_number
+from hemf.ratings import Ratings, Sparse, pairs_from_any
+
+if TYPE_CHECKING:
+    from hemf.explanation import Explanation
+    from hemf.inference.batch import BatchState
+    from hemf.inference.callbacks import Callback, SweepReport
+    from hemf.inference.fit import FitOptions
+    from hemf.model.side import Moments
+    from hemf.views import Biclusters, CommunityView
+
+Floats = npt.NDArray[np.float64]
+SIDES = ("user", "item")
+
+
+class HeMF(Parametrised):
+    """Heterogeneous matrix factorization by variational Bayes.
+
+    Ratings are explained by offsets, factors of users and items, and communities that both sides
+    fall into, whose number is found from the data::
+
+        r_ij ~ N(c + o_i + p_j + a_i·b_j, σ²)
+        (o_i, a_i) | community d ~ N(μ_d, Σ_d)          likewise (p_j, b_j)
+
+    Parameters
+    ----------
+    n_factors
+        Length of the factors a_i, b_j.
+    max_user_communities, max_item_communities
+        How many communities a side is seeded with; fragments are merged, so these are limits.
+        With 1 on both sides the model is Bayesian probabilistic matrix factorization.
+    offsets
+        Whether users and items have offsets of their own beside the factors; ``False`` is the
+        paper's plain form.
+    user_covariances, item_covariances
+        ``"own"``: every community of the side has its covariance. ``"tied"``: they share one.
+    membership
+        ``"coupled"``: a row's factors and community are inferred together. ``"mean-field"``: one
+        after the other, as in the paper.
+    evb
+        How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
+        α and ι0, or ``None`` to leave them at their start.
+    concentration, spread
+        Start values of α (how readily communities open) and λ0 (how far apart they lie).
+    max_sweeps, tol, patience
+        Stop after ``max_sweeps``, or when the bound changed by less than ``tol`` of itself in
+        ``patience`` sweeps running.
+    validation_fraction
+        Share of the ratings to hold out; then stop when the error on them has not fallen for
+        ``patience`` sweeps, and keep the sweep where it was smallest.
+    rating_range
+        Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
+    duplicates
+        What to do with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``, ``"error"``.
+    n_jobs
+        Threads; ``None`` or -1 for all cores. The result is the same for any number.
+    dtype
+        ``"float32"`` storage, or ``"float64"``. Equations are solved in float64 either way.
+    rng
+        Seed, or NumPy generator, of everything random.
+
+    Examples
+    --------
+    >>> from hemf import HeMF
+    >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
+    >>> model = HeMF(n_factors=2, rng=0).fit(ratings)
+    >>> mean, std = model.predict(["bob"], ["milk"], return_std=True)
+    >>> bool(1 <= mean[0] <= 5 and std[0] > 0)
+    True
+
+    """
+
+    def __init__(
+        self,
+        *,
+        n_factors: int = 20,
+        max_user_communities: int = 10,
+        max_item_communities: int = 10,
+        offsets: bool = True,
+        user_covariances: str = "tied",
+        item_covariances: str = "own",
+        membership: str = "coupled",
+        evb: str | None = "closed",
+        concentration: float = 1.0,
+        spread: float = 1.0,
+        max_sweeps: int = 100,
+        tol: float = 1e-5,
+        patience: int = 3,
+        validation_fraction: float = 0.0,
+        rating_range: str | tuple[float, float] | None = "observed",
+        duplicates: str = "last",
+        n_jobs: int | None = None,
+        dtype: str = "float32",
+        rng: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_factors = n_factors
+        self.max_user_communities = max_user_communities
+        self.max_item_communities = max_item_communities
+        self.offsets = offsets
+        self.user_covariances = user_covariances
+        self.item_covariances = item_covariances
+        self.membership = membership
+        self.evb = evb
+        self.concentration = concentration
+        self.spread = spread
+        self.max_sweeps = max_sweeps
+        self.tol = tol
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.rating_range = rating_range
+        self.duplicates = duplicates
+        self.n_jobs = n_jobs
+        self.dtype = dtype
+        self.rng = rng
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Any = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Learn from ratings; anything `Ratings.from_any` reads.
+
+        With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
+        pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
+        True stops the fit. A fit that fails leaves the estimator as it was.
+        """
+        from hemf.inference.fit import fit_batch
+
+        options, generator = self._options(), self._generator()
+        given_range = self._checked_range()
+        if y is not None:
+            users, items = pairs_from_any(ratings, columns)
+            ratings, columns = (users, items, y), None
+        data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
+        train, validate = data, None
+        if self.validation_fraction:
+            train, validate = self._hold_out(data, generator)
+        rows = {
+            "user": _standardised(train.by_user, train, options.dtype),
+            "item": _standardised(train.by_item, train, options.dtype),
+        }
+        result = fit_batch(
+            rows, train.scale, options, generator, validate=validate, callbacks=tuple(callbacks)
+        )
+        self.ratings_ = train
+        self.rating_range_ = self._resolved_range(given_range, train)
+        self.global_mean_ = train.mean
+        self.rating_scale_ = train.scale
+        self.history_: list[SweepReport] = result.history
+        self.converged_ = result.converged
+        self._adopt(result.state)
+        return self
+
+    def _adopt(self, state: BatchState) -> None:
+        """Take over a state; everything derived from an earlier one is forgotten."""
+        self.state_ = state
+        self._strangers: dict[str, Moments] = {}
+
+    # -- what is known -------------------------------------------------------------------------
+
+    @property
+    def n_users_(self) -> int:
+        """How many users the model knows."""
+        return self._fitted().sides["user"].n_rows
+
+    @property
+    def n_items_(self) -> int:
+        """How many items the model knows."""
+        return self._fitted().sides["item"].n_rows
+
+    @property
+    def n_user_communities_(self) -> int:
+        """How many user communities there are (found, not the limit)."""
+        return self._fitted().sides["user"].n_communities
+
+    @property
+    def n_item_communities_(self) -> int:
+        """How many item communities there are (found, not the limit)."""
+        return self._fitted().sides["item"].n_communities
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ², on the scale of the ratings."""
+        return self._fitted().noise * self.rating_scale_**2
+
+    @property
+    def n_sweeps_(self) -> int:
+        """Sweeps done."""
+        return self._fitted().sweeps
+
+    @property
+    def elbo_(self) -> float:
+        """The lower bound of the ratings' log probability."""
+        return float(sum(self._fitted().bound_terms().values()))
+
+    @property
+    def elbo_history_(self) -> dict[str, Floats]:
+        """The lower bound after every sweep: ``"total"``, and each of its terms by name."""
+        self._fitted()
+        names = self.history_[0].elbo_terms if self.history_ else {}
+        by_term = {n: np.array([report.elbo_terms[n] for report in self.history_]) for n in names}
+        return {"total": np.array([report.elbo for report in self.history_]), **by_term}
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        users: Any,
+        items: Any = None,
+        *,
+        return_std: bool = False,
+        include_noise: bool = True,
+        return_known: bool = False,
+        unknown: str = "prior",
+    ) -> Any:
+        """Return the expected rating of each pair, on the rating scale.
+
+        ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
+        way round. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2) array.
+
+        With ``return_std`` also the standard deviation, of the rating or, without
+        ``include_noise``, of the taste alone. With ``return_known`` also whether both ids were
+        known: strangers get what the model expects of a newcomer (``unknown="error"``: an error).
+        """
+        choice("unknown", unknown, ("prior", "error"))
+        state = self._fitted()
+        from hemf.model.predictive import pair_moments
+
+        if items is None:
+            users, items = pairs_from_any(
+                users, users=self.ratings_.users, items=self.ratings_.items
+            )
+        user_ids, item_ids, alone = _paired(users, items)
+        user_rows = self._rows("user", user_ids, unknown)
+        item_rows = self._rows("item", item_ids, unknown)
+        known = (user_rows >= 0) & (item_rows >= 0)
+        left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
+        right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
+        mean, variance = pair_moments(left, right, user_rows, item_rows, variance=return_std)
+        answer: list[Any] = [self._to_rating(mean)]
+        if return_std:
+            noise = state.noise if include_noise else 0.0
+            answer.append(np.sqrt(variance + noise) * self.rating_scale_)
+        if return_known:
+            answer.append(known)
+        if alone:
+            answer = [values[0] for values in answer]
+        return answer[0] if len(answer) == 1 else tuple(answer)
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        *,
+        exclude_seen: bool = True,
+        strategy: str = "mean",
+        exploration: float = 1.0,
+        items: Any = None,
+        rng: int | np.random.Generator | None = None,
+    ) -> tuple[npt.NDArray[Any], Floats]:
+        """Return the ids and scores of the n items with the highest score, best first.
+
+        ``strategy``: the expected rating (``"mean"``), plus ``exploration`` standard deviations of
+        the taste (``"ucb"``), or one draw from the posterior (``"thompson"``). ``user`` is an id or
+        a list of them: with a list, the answers are arrays of one row each, None and NaN where
+        there are fewer than n items. ``items`` limits the choice to these.
+        """
+        from hemf.recommendation import recommend
+
+        return recommend(
+            self,
+            user,
+            n,
+            exclude_seen=exclude_seen,
+            strategy=strategy,
+            exploration=exploration,
+            items=items,
+            rng=rng,
+        )
+
+    def communities(self, side: str = "user", *, n: int = 5) -> CommunityView:
+        """Return the communities of the "user" or "item" side, largest first.
+
+        See `CommunityView`; ``n`` is how many typical and divisive ids are listed.
+        """
+        from hemf.views import community_view
+
+        return community_view(self, choice("side", side, SIDES), whole_number("n", n, at_least=1))
+
+    def biclusters(self) -> Biclusters:
+        """Return size, mean rating and mean prediction of each user × item community."""
+        from hemf.views import biclusters
+
+        return biclusters(self)
+
+    def explain(self, user: Any, item: Any, *, n: int = 5) -> Explanation:
+        """Return what went into a prediction: offsets, communities, rated items, uncertainty."""
+        from hemf.explanation import explain
+
+        return explain(self, user, item, whole_number("n", n, at_least=0))
+
+    # -- keeping -------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to one file; an existing one is replaced only once all is written."""
+        from hemf.io import save_model
+
+        self._fitted()
+        save_model(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> HeMF:
+        """Read a model that `save` wrote; it predicts to the bit what the saved one did."""
+        from hemf.io import load_model
+
+        return load_model(cls, path)
+
+    # -- inner workings ------------------------------------------------------------------------
+
+    def _fitted(self) -> BatchState:
+        try:
+            return self.state_
+        except AttributeError:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet; call fit first"
+            ) from None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "state_")
+
+    def _moments(self, side: str, *, with_stranger: bool = False) -> Moments:
+        """Moments of a side; row -1 is the stranger's where asked for."""
+        own = self._fitted().sides[side]
+        if not with_stranger:
+            return own.moments
+        if side not in self._strangers:
+            from hemf.model.predictive import with_stranger as extended
+
+            self._strangers[side] = extended(own)
+        return self._strangers[side]
+
+    def _rows(self, side: str, ids: Any, unknown: str = "prior") -> npt.NDArray[np.int64]:
+        """Row of each id, -1 for those never seen."""
+        vocabulary = self.ratings_.users if side == "user" else self.ratings_.items
+        rows = vocabulary.rows(ids)
+        if unknown == "error" and (rows < 0).any():
+            at = int(np.argmax(rows < 0))
+            value = ids[at]
+            raise UnknownIdError(
+                f'{side} {value!r} is not known to the model; unknown="prior" predicts for '
+                "newcomers too",
+                value=value,
+                row=at,
+            )
+        return rows
+
+    def _to_rating(self, standardised: Floats) -> Floats:
+        ratings = self.global_mean_ + self.rating_scale_ * standardised
+        if self.rating_range_ is not None:
+            np.clip(ratings, *self.rating_range_, out=ratings)
+        return ratings
+
+    def _options(self) -> FitOptions:
+        from hemf.inference.fit import FitOptions
+
+        covariances = ("own", "tied")
+        return FitOptions(
+            n_factors=whole_number("n_factors", self.n_factors, at_least=1),
+            offsets=bool(choice("offsets", self.offsets, (True, False))),
+            max_communities={
+                side: whole_number(
+                    f"max_{side}_communities", getattr(self, f"max_{side}_communities"), at_least=1
+                )
+                for side in SIDES
+            },
+            tied={
+                side: choice(
+                    f"{side}_covariances", getattr(self, f"{side}_covariances"), covariances
+                )
+                == "tied"
+                for side in SIDES
+            },
+            coupled=choice("membership", self.membership, ("coupled", "mean-field")) == "coupled",
+            evb=choice("evb", self.evb, ("closed", "gradient", None)),
+            concentration=number("concentration", self.concentration, low=1e-6),
+            spread=number("spread", self.spread, low=1e-9),
+            max_sweeps=whole_number("max_sweeps", self.max_sweeps, at_least=1),
+            tolerance=number("tol", self.tol, low=0.0),
+            patience=whole_number("patience", self.patience, at_least=1),
+            n_jobs=self._checked_jobs(),
+            dtype=np.float32
+            if choice("dtype", self.dtype, ("float32", "float64")) == "float32"
+            else np.float64,
+        )
+
+    def _checked_jobs(self) -> int | None:
+        if self.n_jobs is None:
+            return None
+        if self.n_jobs == 0:
+            raise ParameterError("n_jobs must be None, -1 or a positive number, got 0", value=0)
+        return whole_number("n_jobs", self.n_jobs, at_least=-64)
+
+    def _generator(self) -> np.random.Generator:
+        if isinstance(self.rng, np.random.Generator):
+            return self.rng
+        if self.rng is not None:
+            whole_number("rng", self.rng, at_least=0)
+        return np.random.default_rng(self.rng)
+
+    def _checked_range(self) -> tuple[float, float] | str | None:
+        given = self.rating_range
+        if given is None or given == "observed":
+            return given
+        try:
+            low, high = (float(end) for end in given)
+        except (TypeError, ValueError):
+            low = high = 0.0
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise ParameterError(
+                f'rating_range must be "observed", None or (lowest, highest), got {given!r}',
+                value=given,
+            )
+        return low, high
+
+    @staticmethod
+    def _resolved_range(
+        given: tuple[float, float] | str | None, data: Ratings
+    ) -> tuple[float, float] | None:
+        if given is None or isinstance(given, tuple):
+            return given
+        return data.minimum, data.maximum
+
+    def _hold_out(self, data: Ratings, rng: np.random.Generator) -> tuple[Ratings, Any]:
+        """Split the ratings, and return a function that measures a state on the held-out part."""
+        from hemf.evaluation.splits import random_split
+        from hemf.model.predictive import pair_moments
+
+        fraction = number("validation_fraction", self.validation_fraction, low=0.0, high=0.9)
+        if data.n_ratings < 2:
+            raise DataError("a single rating cannot be split; set validation_fraction=0")
+        kept, held = random_split(data.n_ratings, fraction, rng=rng)
+        train = data.select(kept)
+        user_rows, item_rows, values = data.triples()
+        users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
+        ratings = values[held]
+
+        def error(state: BatchState) -> float:
+            left, right = state.sides["user"].moments, state.sides["item"].moments
+            mean, _ = pair_moments(left, right, users, items, variance=False)
+            predicted = train.mean + train.scale * mean
+            return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
+
+        return train, error
+
+
+def _standardised(table: Sparse, ratings: Ratings, dtype: type[np.floating]) -> Any:
+    from hemf.engines.threads import Rows
+
+    values = (table.values.astype(dtype) - dtype(ratings.mean)) / dtype(ratings.scale)
+    return Rows(table.indptr, table.indices, values)
+
+
+def _paired(users: Any, items: Any) -> tuple[Any, Any, bool]:
+    """Ids of equal number, one repeated for many, and whether it was a single pair."""
+    one_user, one_item = is_one(users), is_one(items)
+    users, items = as_ids(users), as_ids(items)
+    if one_user and not one_item:
+        users = repeated(users[0], len(items))
+    elif one_item and not one_user:
+        items = repeated(items[0], len(users))
+    if len(users) != len(items):
+        raise DataError(f"{len(users)} users and {len(items)} items do not pair up")
+    return users, items, one_user and one_item
+
+
+def is_one(ids: Any) -> bool:
+    """Whether this is a single id rather than many; a tuple is an id, as in a dict.
+
+    >>> is_one("ann"), is_one(["ann"]), is_one(("ann", 3))
+    (True, False, True)
+    """
+    return isinstance(ids, str | bytes | tuple) or not hasattr(ids, "__len__") or np.ndim(ids) == 0
+
+
+def as_ids(ids: Any) -> Any:
+    """Return a list or array of ids."""
+    return repeated(ids, 1) if is_one(ids) else ids
+
+
+def repeated(value: Any, times: int) -> npt.NDArray[Any]:
+    """An object array that holds the same id many times, whatever its type."""
+    ids = np.empty(times, dtype=object)
+    ids[:] = [value] * times
+    return ids

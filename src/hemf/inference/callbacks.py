@@ -1,0 +1,73 @@
+"""What happens between sweeps: reports, and reasons to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """How a fit stands after a sweep; what callbacks receive."""
+
+    sweep: int
+    """Sweeps done so far, from 1."""
+    max_sweeps: int
+    elbo: float
+    elbo_terms: dict[str, float]
+    train_rmse: float
+    """Root of the expected squared error on the training ratings, on their scale."""
+    validation_rmse: float | None
+    """RMSE on the held-out part, where there is one."""
+    user_communities: int
+    item_communities: int
+    noise_variance: float
+    seconds: float
+    """Since the start of the fit."""
+
+
+Callback = Callable[[SweepReport], bool | None]
+"""Called after every sweep; returning True stops the fit there."""
+
+
+@dataclass
+class Convergence:
+    """Stop when the bound, or the error on held-out ratings, has settled.
+
+    >>> settled = Convergence(tolerance=1e-3, patience=1, earliest=0)
+    >>> [settled.bound(sweep, elbo) for sweep, elbo in enumerate([-200.0, -100.0, -99.99])]
+    [False, False, True]
+    """
+
+    tolerance: float
+    patience: int
+    earliest: int
+    """Sweeps before which nothing can be called settled: communities are still being seeded."""
+    _last: float | None = field(default=None, init=False)
+    _quiet: int = field(default=0, init=False)
+    _best: float = field(default=float("inf"), init=False)
+    _worse: int = field(default=0, init=False)
+
+    def bound(self, sweep: int, elbo: float) -> bool:
+        """Whether the relative change of the bound was below tolerance ``patience`` times."""
+        last, self._last = self._last, elbo
+        if last is None or sweep < self.earliest:
+            return False
+        small = abs(elbo - last) <= self.tolerance * abs(last)
+        self._quiet = self._quiet + 1 if small else 0
+        return self._quiet >= self.patience
+
+    def validation(self, sweep: int, rmse: float) -> tuple[bool, bool]:
+        """Whether this is the best error so far, and whether none was better for ``patience``."""
+        if rmse < self._best:
+            self._best, self._worse = rmse, 0
+            return True, False
+        self._worse += 1
+        return False, sweep >= self.earliest and self._worse >= self.patience
+
+
+def notify(callbacks: tuple[Callback, ...], report: SweepReport) -> bool:
+    """Tell every callback, and say whether any asked to stop."""
+    answers: list[Any] = [callback(report) for callback in callbacks]
+    return any(answer is True for answer in answers)

@@ -1,0 +1,148 @@
+"""A whole batch fit: sweeps until the bound settles, told to callbacks on the way."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hemf.engines.threads import Rows
+from hemf.errors import ConvergenceWarning
+from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
+from hemf.inference.callbacks import Callback, Convergence, SweepReport, notify
+from hemf.inference.start import start_side
+from hemf.model.layout import Layout
+from hemf.model.side import Side
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How to fit; `hemf.HeMF` documents each."""
+
+    n_factors: int
+    offsets: bool
+    max_communities: dict[str, int]
+    tied: dict[str, bool]
+    coupled: bool
+    evb: str | None
+    concentration: float
+    spread: float
+    max_sweeps: int
+    tolerance: float
+    patience: int
+    n_jobs: int | None
+    dtype: type[np.floating]
+    schedule: Schedule = field(default_factory=Schedule)
+
+
+@dataclass
+class FitResult:
+    """The state a fit ended in, and how it got there."""
+
+    state: BatchState
+    history: list[SweepReport]
+    converged: bool
+
+
+def start_state(
+    rows: dict[str, Rows], unit: float, options: FitOptions, rng: np.random.Generator
+) -> BatchState:
+    """Both sides before the first sweep."""
+    sides: dict[str, Side] = {}
+    for name in SIDES:
+        sides[name] = start_side(
+            rows[name].indptr.size - 1,
+            Layout.of(name, n_factors=options.n_factors, offsets=options.offsets),
+            tied=options.tied[name],
+            concentration=options.concentration,
+            spread=options.spread,
+            rng=rng,
+            dtype=options.dtype,
+        )
+    return BatchState(sides=sides, rows=rows, noise=1.0, unit=unit)
+
+
+def fit_batch(
+    rows: dict[str, Rows],
+    unit: float,
+    options: FitOptions,
+    rng: np.random.Generator,
+    *,
+    validate: Callable[[BatchState], float] | None = None,
+    callbacks: tuple[Callback, ...] = (),
+) -> FitResult:
+    """Fit both sides to standardised ratings; ``unit`` is the rating scale of one.
+
+    ``validate`` returns the error on held-out ratings; the state with the smallest is the result.
+    """
+    state = start_state(rows, unit, options, rng)
+    seeds = max(options.max_communities.values()) > 1
+    schedule = options.schedule
+    settled = Convergence(
+        options.tolerance,
+        options.patience,
+        earliest=schedule.warm_up + schedule.hold_structure + 2 if seeds else schedule.hold_scale,
+    )
+    history: list[SweepReport] = []
+    best: BatchState | None = None
+    begin = time.perf_counter()
+    done = stopped = False
+    with one_blas_thread():
+        while not (done or stopped) and state.sweeps < options.max_sweeps:
+            sweep(
+                state,
+                schedule,
+                max_communities=options.max_communities,
+                coupled=options.coupled,
+                evb=options.evb,
+                rng=rng,
+                n_jobs=options.n_jobs,
+            )
+            held_out = None if validate is None else validate(state)
+            report = _report(state, options, held_out, time.perf_counter() - begin)
+            history.append(report)
+            if held_out is None:
+                done = settled.bound(state.sweeps, report.elbo)
+            else:
+                improved, done = settled.validation(state.sweeps, held_out)
+                if improved:
+                    best = state.copy()
+            stopped = notify(callbacks, report)
+    if not (done or stopped) and options.max_sweeps > 1:
+        warnings.warn(
+            f"the bound was still rising after {options.max_sweeps} sweeps; "
+            "raise max_sweeps, or tol if this is accurate enough",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return FitResult(best or state, history, done)
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Keep BLAS from starting threads of its own beside ours."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+def _report(
+    state: BatchState, options: FitOptions, held_out: float | None, seconds: float
+) -> SweepReport:
+    terms = state.bound_terms()
+    return SweepReport(
+        sweep=state.sweeps,
+        max_sweeps=options.max_sweeps,
+        elbo=sum(terms.values()),
+        elbo_terms=terms,
+        train_rmse=float(np.sqrt(state.squared_error / state.n_ratings)) * state.unit,
+        validation_rmse=held_out,
+        user_communities=state.sides["user"].n_communities,
+        item_communities=state.sides["item"].n_communities,
+        noise_variance=state.noise * state.unit**2,
+        seconds=seconds,
+    )

@@ -1,0 +1,47 @@
+"""Mean and variance of a·b for many pairs of rows.
+
+Var[a·b] = tr(E[aaᵀ] E[bbᵀ]) - (m·n)², which on both sides' full vectors, pinned coordinate
+included, holds offsets and factors together: nᵀSn + mᵀTm + tr(ST).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hemf.kernels.compile import kernel
+
+
+@kernel(
+    "void(int64[::1], int64[::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], "
+    "boolean, float64[::1], float64[::1])"
+)
+def pair_moments(
+    left: Any,
+    right: Any,
+    left_mean: Any,
+    left_second: Any,
+    right_mean: Any,
+    right_second: Any,
+    with_variance: Any,
+    mean: Any,
+    variance: Any,
+) -> None:
+    """Write mean (and variance) of a·b for the pairs (left[k], right[k])."""
+    total = left_mean.shape[1]
+    for k in range(left.size):
+        m, n = left_mean[left[k]], right_mean[right[k]]
+        product = 0.0
+        for t in range(total):
+            product += float(m[t]) * float(n[t])
+        mean[k] = product
+        if with_variance:
+            s, u = left_second[left[k]], right_second[right[k]]
+            square = 0.0
+            p = 0
+            for i in range(total):
+                for _ in range(i):
+                    square += 2.0 * float(s[p]) * float(u[p])
+                    p += 1
+                square += float(s[p]) * float(u[p])
+                p += 1
+            variance[k] = max(square - product * product, 0.0)

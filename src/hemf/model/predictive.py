@@ -1,0 +1,130 @@
+"""What the model expects of a pair, how sure it is, and what it expects of a stranger.
+
+All of it in the standardised scale of the fit; `hemf.estimator` puts it back on the ratings'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.model.communities import Communities
+from hemf.model.layout import Layout
+from hemf.model.packing import Float64
+from hemf.model.side import Moments, Side
+
+Rows = npt.NDArray[np.int64]
+
+
+def prior_predictive(communities: Communities, layout: Layout) -> tuple[Float64, Float64]:
+    """Mean and packed second moment of a row that nothing is known of, pinned one included.
+
+    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ.
+    """
+    weights, order = communities.sticks.weights, communities.order
+    # E[Σ] = W/(ι-L-1) exists only for ι > L+1; below that the mode's W/(ι+L+1) bounds it.
+    freedom = communities.dof - order - 1.0
+    divisor = np.where(freedom > 0.0, freedom, communities.dof + order + 1.0)
+    covariance = communities.scale / divisor[:, None, None]
+    spread = np.broadcast_to(covariance, (communities.count, order, order))
+    means = communities.mean
+    mean = weights @ means
+    second = np.einsum("d,dij->ij", weights * (1.0 + 1.0 / communities.strength), spread)
+    second = second + np.einsum("d,di,dj->ij", weights, means, means)
+    full_mean = np.ones(layout.total)
+    full_mean[layout.free] = mean
+    full = np.outer(full_mean, full_mean)
+    full[np.ix_(layout.free, layout.free)] = second
+    rows, columns = np.tril_indices(layout.total)
+    return full_mean, full[rows, columns]
+
+
+def with_stranger(side: Side) -> Moments:
+    """Moments of a side's rows with one more at the end: the row that nothing is known of."""
+    mean, second = prior_predictive(side.communities, side.layout)
+    dtype = side.moments.mean.dtype
+    return Moments(
+        np.vstack([side.moments.mean, mean.astype(dtype)]),
+        np.vstack([side.moments.second, second.astype(dtype)]),
+    )
+
+
+def pair_moments(
+    left: Moments, right: Moments, rows: Rows, columns: Rows, *, variance: bool
+) -> tuple[Float64, Float64]:
+    """Mean and (where asked for) variance of a·b for pairs of rows."""
+    from hemf.kernels.pairs import pair_moments as kernel
+
+    mean = np.empty(rows.size)
+    spread = np.empty(rows.size if variance else 0)
+    kernel.compiled(left.mean.dtype)(
+        np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64),
+        left.mean, left.second, right.mean, right.second, variance, mean, spread,
+    )  # fmt: skip
+    return mean, spread
+
+
+def score_rows(
+    left: Moments, right: Moments, rows: Rows, *, variance: bool
+) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
+    """Mean and variance of these rows against every row of the other side, by matrix products."""
+    m = left.mean[rows]
+    mean = m @ right.mean.T
+    if not variance:
+        return mean, np.empty((0, 0))
+    square = (left.second[rows] * trace_weights(left)) @ right.second.T
+    return mean, np.maximum(square - mean * mean, 0.0)
+
+
+def draw_scores(
+    left: Moments, right: Moments, rows: Rows, rng: np.random.Generator
+) -> npt.NDArray[np.floating]:
+    """One draw of every score of these rows from the posterior (Thompson sampling).
+
+    A row's vector is drawn once, then each score given it: a·b | a ~ N(a·n, aᵀTa), exactly.
+    """
+    draws = draw_vectors(left, rows, rng).astype(right.mean.dtype)
+    mean = draws @ right.mean.T
+    i, j = np.tril_indices(draws.shape[1])
+    outer = draws[:, i] * draws[:, j] * trace_weights(right)
+    spread = np.maximum(outer @ right.second.T - mean * mean, 0.0)
+    return np.asarray(mean + np.sqrt(spread) * rng.standard_normal(mean.shape))
+
+
+def draw_vectors(side: Moments, rows: Rows, rng: np.random.Generator) -> Float64:
+    """One draw of each row's vector from a Gaussian with the row's posterior moments."""
+    mean = side.mean[rows].astype(np.float64)
+    i, j = np.tril_indices(mean.shape[1])
+    covariance = np.zeros((rows.size, mean.shape[1], mean.shape[1]))
+    covariance[:, i, j] = side.second[rows] - mean[:, i] * mean[:, j]
+    covariance[:, j, i] = covariance[:, i, j]
+    values, vectors = np.linalg.eigh(covariance)
+    noise = np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(mean.shape)
+    return np.asarray(mean + np.einsum("rij,rj->ri", vectors, noise))
+
+
+def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
+    """Weights that make the product of two packed symmetric matrices their trace product."""
+    i, j = np.tril_indices(side.mean.shape[1])
+    return np.where(i == j, 1.0, 2.0).astype(side.mean.dtype)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best columns of each row, best first; fewer than asked for are marked by -1."""
+
+    columns: Rows
+    scores: Float64
+
+
+def best_columns(scores: npt.NDArray[np.floating], n: int) -> Ranking:
+    """Top n of every row of a score matrix; -inf entries are never chosen."""
+    n = min(n, scores.shape[1])
+    chosen = np.argpartition(-scores, n - 1, axis=1)[:, :n]
+    values = np.take_along_axis(scores, chosen, axis=1)
+    order = np.lexsort((chosen, -values), axis=1)  # ties by column: the same answer every time
+    chosen = np.take_along_axis(chosen, order, axis=1)
+    best = np.take_along_axis(values, order, axis=1).astype(np.float64)
+    return Ranking(np.where(np.isneginf(best), -1, chosen), best)

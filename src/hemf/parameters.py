@@ -1,0 +1,92 @@
+"""Parameters the scikit-learn way, without importing scikit-learn."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+from hemf.errors import ParameterError
+
+
+class Parametrised:
+    """Estimator whose parameters are exactly the keyword arguments of its ``__init__``.
+
+    ``get_params``, ``set_params`` and ``repr`` behave as scikit-learn's do, so ``clone``,
+    pipelines and searches work.
+    """
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        signature = inspect.signature(cls.__init__)
+        return {n: p.default for n, p in signature.parameters.items() if n != "self"}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return every parameter by name."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name and return the estimator."""
+        known = self._defaults()
+        for name in params:
+            if name not in known:
+                raise ParameterError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}",
+                    value=name,
+                )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self._defaults().items()
+            if not _same(getattr(self, name), default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)
+
+
+def whole_number(name: str, value: Any, *, at_least: int) -> int:
+    """Check a count.
+
+    >>> whole_number("n_factors", 3, at_least=1)
+    3
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
+        raise ParameterError(
+            f"{name} must be a whole number of at least {at_least}, got {value!r}", value=value
+        )
+    return int(value)
+
+
+def number(name: str, value: Any, *, low: float, high: float = float("inf")) -> float:
+    """Check a finite number with low ≤ value ≤ high.
+
+    >>> number("tol", 1e-5, low=0)
+    1e-05
+    """
+    try:
+        checked = float(value)
+    except (TypeError, ValueError):
+        checked = float("nan")
+    if not low <= checked <= high or isinstance(value, bool) or checked == float("inf"):
+        wanted = f"between {low:g} and {high:g}" if high < float("inf") else f"at least {low:g}"
+        raise ParameterError(f"{name} must be a number {wanted}, got {value!r}", value=value)
+    return checked
+
+
+def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
+    """Check a word against the ones allowed.
+
+    >>> choice("evb", "closed", ("closed", "gradient"))
+    'closed'
+    """
+    if not any(type(value) is type(option) and value == option for option in options):
+        raise ParameterError(
+            f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}", value=value
+        )
+    return value

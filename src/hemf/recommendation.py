@@ -1,0 +1,113 @@
+"""The best items for users: scored by matrix products, chosen by partial sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.errors import DataError
+from hemf.estimator import as_ids, is_one
+from hemf.inference.fit import one_blas_thread
+from hemf.model import predictive
+from hemf.model.side import Moments
+from hemf.parameters import choice, number, whole_number
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+STRATEGIES = ("mean", "ucb", "thompson")
+BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
+
+
+def recommend(
+    model: HeMF,
+    user: Any,
+    n: int,
+    *,
+    exclude_seen: bool,
+    strategy: str,
+    exploration: float,
+    items: Any,
+    rng: int | np.random.Generator | None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """See `hemf.HeMF.recommend`."""
+    n = whole_number("n", n, at_least=1)
+    choice("strategy", strategy, STRATEGIES)
+    exploration = number("exploration", exploration, low=0.0)
+    model._fitted()
+    generator = np.random.default_rng(rng)
+    rows = model._rows("user", as_ids(user))
+    left = model._moments("user", with_stranger=bool((rows < 0).any()))
+    right = model._moments("item")
+    allowed = _allowed(model, items)
+    ids = model.ratings_.items.ids
+    width = min(n, ids.size if allowed is None else int(allowed.sum()))
+    found = np.full((rows.size, width), None, dtype=object)
+    scores = np.full((rows.size, width), np.nan)
+    step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
+    with one_blas_thread():
+        for start in range(0, rows.size, step):
+            block = rows[start : start + step]
+            values = _scores(model, left, right, block, strategy, exploration, generator)
+            if allowed is not None:
+                values[:, ~allowed] = -np.inf
+            if exclude_seen:
+                _forget_seen(model, block, values)
+            best = predictive.best_columns(values, width)
+            there = best.columns >= 0
+            part = slice(start, start + block.size)
+            found[part][there] = ids[best.columns[there]]
+            scores[part] = np.where(there, best.scores, np.nan)
+    if not is_one(user):
+        return found, scores
+    there = ~np.isnan(scores[0])
+    return _plain(found[0][there], ids), scores[0][there]
+
+
+def _scores(
+    model: HeMF,
+    left: Moments,
+    right: Moments,
+    rows: npt.NDArray[np.int64],
+    strategy: str,
+    exploration: float,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.float64]:
+    if strategy == "thompson":
+        values = predictive.draw_scores(left, right, rows, rng)
+    else:
+        values, variance = predictive.score_rows(left, right, rows, variance=strategy == "ucb")
+        if strategy == "ucb":
+            values = values + exploration * np.sqrt(variance)
+    scores = model.global_mean_ + model.rating_scale_ * values.astype(np.float64)
+    if strategy == "mean" and model.rating_range_ is not None:
+        # Many items can reach the end of the range; they keep their order by a hair.
+        low, high = model.rating_range_
+        inside = np.clip(scores, low, high)
+        scores = inside + 1e-9 * (scores - inside)
+    return scores
+
+
+def _allowed(model: HeMF, items: Any) -> npt.NDArray[np.bool_] | None:
+    if items is None:
+        return None
+    rows = model._rows("item", as_ids(items), unknown="error")
+    if not rows.size:
+        raise DataError("items is empty: there is nothing to choose from")
+    allowed = np.zeros(model.n_items_, dtype=bool)
+    allowed[rows] = True
+    return allowed
+
+
+def _forget_seen(model: HeMF, rows: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None:
+    table = model.ratings_.by_user
+    for position, row in enumerate(rows):
+        if row >= 0:
+            values[position, table.row(int(row))[0]] = -np.inf
+
+
+def _plain(found: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give integer ids back as integers."""
+    return found.astype(ids.dtype) if ids.dtype != object else found

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hemf.errors import DataError
+from hemf.readers import read_columns
+
+ROWS = [(7, 31, 2.5, 100), (7, 9, 4.0, 50), (8, 31, 1.0, 75)]
+
+
+def text(separator, header=None):
+    lines = [] if header is None else [separator.join(header)]
+    return "\n".join(lines + [separator.join(map(str, row)) for row in ROWS]) + "\n"
+
+
+def rows_of(path, **options):
+    read = read_columns(path, **options)
+    columns = [read.users.decode(), read.items.decode(), read.ratings, read.timestamps]
+    return list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
+
+
+NAMES = ("userId", "movieId", "rating", "timestamp")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ratings.csv", text(",", NAMES)),
+        ("ratings.CSV", text(",", NAMES)),
+        ("plain.csv", text(",")),
+        ("european.csv", text(";", NAMES)),
+        ("ratings.tsv", text("\t", NAMES)),
+        ("plain.tsv", text("\t")),
+        ("ratings.dat", text("::")),
+        ("named.dat", text("::", NAMES)),
+        ("u.data", text("\t")),
+        ("u1.base", text("\t")),
+        ("spaces.txt", text(" ")),
+        ("bars.txt", text("|", NAMES)),
+        ("quoted.csv", text(",", ['"userId"', '"movieId"', '"rating"', '"timestamp"'])),
+        ("windows.csv", text(",", NAMES).replace("\n", "\r\n")),
+        ("no-end.csv", text(",", NAMES).rstrip()),
+        ("blank-lines.csv", "\n \n" + text(",", NAMES) + "\n\n"),
+        ("mark.csv", "\ufeff" + text(",", NAMES)),
+        ("mark-plain.csv", "\ufeff" + text(",")),
+        ("spaced.csv", text(", ", NAMES)),
+    ],
+)
+def test_text_files_of_every_shape_hold_the_same_ratings(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    assert rows_of(path) == ROWS
+    assert rows_of(str(path)) == ROWS
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+@pytest.mark.parametrize(("name", "separator"), [("r.csv", ","), ("r.dat", "::")])
+def test_compressed_text_is_read_too(tmp_path, suffix, pack, name, separator):
+    path = tmp_path / (name + suffix)
+    path.write_bytes(pack(text(separator).encode()))
+    assert rows_of(path) == ROWS
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.string(), pa.large_string()])
+@pytest.mark.parametrize("name", ["r.parquet", "r.pq", "a=1.parquet"])
+def test_parquet_keeps_the_type_of_ids(tmp_path, kind, name):
+    users = pa.array([row[0] for row in ROWS]).cast(kind)
+    items = pa.array([row[1] for row in ROWS]).cast(kind)
+    ratings = pa.array([row[2] for row in ROWS], pa.float32())
+    table = pa.table({"extra": ratings, "movieId": items, "rating": ratings, "userId": users})
+    pq.write_table(table, tmp_path / name, row_group_size=2)
+    expected = list(zip(users.to_pylist(), items.to_pylist(), ratings.to_pylist(), strict=True))
+    assert rows_of(tmp_path / name) == expected
+
+
+def test_parquet_with_text_or_coded_ratings_is_read(tmp_path):
+    frame = pl.DataFrame({"user": ["a", "b"], "item": ["x", "x"], "rating": ["3", "4"]})
+    frame = frame.with_columns(pl.col("user").cast(pl.Categorical))
+    frame.write_parquet(tmp_path / "r.parquet")
+    assert rows_of(tmp_path / "r.parquet") == [("a", "x", 3), ("b", "x", 4)]
+
+
+def test_ids_that_only_look_like_numbers_stay_text(tmp_path):
+    path = tmp_path / "r.csv"
+    ids = ["007", "7", "1e5", "2020-01-01", "true", "+3", "12345678901234567890", "-0", "NaN"]
+    path.write_text("user,item,rating\n" + "".join(f"{id},{id},1\n" for id in ids))
+    assert [row[0] for row in rows_of(path)] == ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["1", "-2", "0", "999999999999999999"], [1, -2, 0, 999999999999999999]),
+        (["1", "2", "x"], ["1", "2", "x"]),
+        (["日本", "a b", "naïve"], ["日本", "a b", "naïve"]),
+    ],
+)
+def test_a_text_column_of_integers_is_integers_any_other_is_text(tmp_path, ids, expected):
+    path = tmp_path / "r.tsv"
+    path.write_text("".join(f"{id}\tx\t1\n" for id in ids), encoding="utf-8")
+    assert [row[0] for row in rows_of(path)] == expected
+
+
+def test_quotes_protect_separators_but_not_in_movielens_files(tmp_path):
+    (tmp_path / "r.csv").write_text('user,item,rating\n"Doe, Jane","say ""hi""",3\n')
+    assert rows_of(tmp_path / "r.csv") == [("Doe, Jane", 'say "hi"', 3)]
+    (tmp_path / "r.dat").write_text('ann::"Alien" (1979)::3\nbob::C: the movie, 2::4\n')
+    assert rows_of(tmp_path / "r.dat") == [
+        ("ann", '"Alien" (1979)', 3),
+        ("bob", "C: the movie, 2", 4),
+    ]
+
+
+def test_columns_of_a_file_can_be_chosen(tmp_path):
+    (tmp_path / "r.csv").write_text("latency,client,service\n0.5,ann,mail\n")
+    chosen = ("client", "service", "latency")
+    assert rows_of(tmp_path / "r.csv", columns=chosen) == [("ann", "mail", 0.5)]
+    assert rows_of(tmp_path / "r.csv", columns=(1, 2, 0)) == [("ann", "mail", 0.5)]
+    (tmp_path / "plain.csv").write_text("0.5,ann,mail,x,y,z\n")
+    assert rows_of(tmp_path / "plain.csv", columns=(1, 2, 0)) == [("ann", "mail", 0.5)]
+
+
+def test_pairs_need_no_rating(tmp_path):
+    (tmp_path / "named.csv").write_text("item,user\nx,ann\n")
+    assert rows_of(tmp_path / "named.csv", rated=False) == [("ann", "x")]
+    (tmp_path / "numbers.csv").write_text("1,2\n3,4\n")
+    assert rows_of(tmp_path / "numbers.csv", rated=False) == [(1, 2), (3, 4)]
+    (tmp_path / "plain.csv").write_text("ann,x\nbob,y\n")
+    assert rows_of(tmp_path / "plain.csv", columns=(0, 1), rated=False) == [
+        ("ann", "x"),
+        ("bob", "y"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "row"),
+    [
+        ("user,item,rating\n1,2,3\n1,3,x\n", "rating 'x' at row 1 is not a number", 1),
+        ("user,item,rating\n1,2,3\n1,3,\n", "rating at row 1 is missing", 1),
+        ("user,item,rating\n1,2,3\n1,3,inf\n", "rating inf at row 1 is not finite", 1),
+        ("user,item,rating\n1,2,3\n1,3,1e99\n", "rating 1e\\+99 at row 1 is too large", 1),
+        ("user,item,rating\n1,2,3\n,3,3\n", "user at row 1 is missing", 1),
+        ("user,item,rating\n1,2,3\n1, ,3\n", "item at row 1 is missing", 1),
+        ("user,item,rating\n1,2,3\n1,2\n", "row 1 has 2 fields instead of 3: '1,2'", 1),
+        ("1,2,3\n\n1,2,3,4\n", "row 1 has 4 fields instead of 3", 1),
+        ("\n\nuser,item,rating\n1,2,3\n1,2\n", "row 1 has 2 fields instead of 3: '1,2'", 1),
+        ("user,item,rating\n", "there are no rows", None),
+        ("user,item,rating", "there are no rows", None),
+        ("", "is empty", None),
+        ("\n\n", "is empty", None),
+        ("who,what,much\n1,2,3\n", "no column for user, item, rating; found the columns who", None),
+        ("justonecolumn\n1\n", "found the columns justonecolumn", None),
+    ],
+)
+def test_bad_text_is_an_error_that_says_where(tmp_path, content, message, row):
+    path = tmp_path / "r.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_columns(path)
+    assert caught.value.row == row
+
+
+def test_what_cannot_be_read_is_an_error_with_its_name(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "r.xlsx").write_bytes(b"x")
+    (tmp_path / "r.parquet.gz").write_bytes(b"x")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"1,2,3\n" * 9999)[:20])
+    (tmp_path / "latin.csv").write_bytes("user,item,rating\nJos\u00e9,x,3\n".encode("latin-1"))
+    (tmp_path / "none").write_text("1,2,3\n")
+    for name, message in {
+        "folder.csv": "is a directory",
+        ".": "is a directory",
+        "missing.csv": "no such file",
+        "r.xlsx": "cannot tell what kind of file this is",
+        "r.parquet.gz": "cannot tell what kind of file this is",
+        "none": "cannot tell what kind of file this is",
+        "torn.parquet": "cannot be read",
+        "empty.parquet": "cannot be read",
+        "torn.csv.gz": "cannot be read",
+        "latin.csv": "cannot be read.*UTF8",
+    }.items():
+        with pytest.raises(DataError, match=f"(?s){message}") as caught:
+            read_columns(tmp_path / name)
+        assert name in str(caught.value) or name == "."
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_an_error(tmp_path):
+    for name in ("r.csv", "r.parquet"):
+        path = tmp_path / name
+        path.write_text("1,2,3\n")
+        path.chmod(0)
+        with pytest.raises(DataError, match="cannot be read"):
+            read_columns(path)
+
+
+def test_parquet_without_rows_or_columns_is_an_error(tmp_path):
+    path = tmp_path / "r.parquet"
+    pq.write_table(pa.table({"user": pa.array([], pa.string()), "item": [], "rating": []}), path)
+    with pytest.raises(DataError, match="there are no rows"):
+        read_columns(path)
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(DataError, match="found the columns a;"):
+        read_columns(path)
+
+
+def test_a_home_directory_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "r.csv").write_text(text(","))
+    assert rows_of("~/r.csv") == ROWS
