@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hemf.errors import DataError, NotFittedError, ParameterError, UnknownIdError
-from hemf.parameters import Parametrised, choice, number, whole_number
+from hemf.arguments import paired
+from hemf.errors import DataError, NotFittedError, UnknownIdError
+from hemf.parameters import Parametrised, choice, whole_number
 from hemf.ratings import Ratings, Sparse, pairs_from_any
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
     from hemf.inference.batch import BatchState
     from hemf.inference.callbacks import Callback, SweepReport
-    from hemf.inference.fit import FitOptions
     from hemf.model.side import Moments
     from hemf.views import Biclusters, CommunityView
 
@@ -142,25 +142,25 @@ class HeMF(Parametrised):
         True stops the fit. A fit that fails leaves the estimator as it was.
         """
         from hemf.inference.fit import fit_batch
+        from hemf.options import fit_options, generator, resolved_range
 
-        options, generator = self._options(), self._generator()
-        given_range = self._checked_range()
+        options, rng = fit_options(self), generator(self.rng)
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
             ratings, columns = (users, items, y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         train, validate = data, None
         if self.validation_fraction:
-            train, validate = self._hold_out(data, generator)
+            train, validate = self._hold_out(data, rng)
         rows = {
             "user": _standardised(train.by_user, train, options.dtype),
             "item": _standardised(train.by_item, train, options.dtype),
         }
         result = fit_batch(
-            rows, train.scale, options, generator, validate=validate, callbacks=tuple(callbacks)
+            rows, train.scale, options, rng, validate=validate, callbacks=tuple(callbacks)
         )
         self.ratings_ = train
-        self.rating_range_ = self._resolved_range(given_range, train)
+        self.rating_range_ = resolved_range(self.rating_range, train)
         self.global_mean_ = train.mean
         self.rating_scale_ = train.scale
         self.history_: list[SweepReport] = result.history
@@ -247,7 +247,7 @@ class HeMF(Parametrised):
             users, items = pairs_from_any(
                 users, users=self.ratings_.users, items=self.ratings_.items
             )
-        user_ids, item_ids, alone = _paired(users, items)
+        user_ids, item_ids, alone = paired(users, items)
         user_rows = self._rows("user", user_ids, unknown)
         item_rows = self._rows("item", item_ids, unknown)
         known = (user_rows >= 0) & (item_rows >= 0)
@@ -377,85 +377,14 @@ class HeMF(Parametrised):
             np.clip(ratings, *self.rating_range_, out=ratings)
         return ratings
 
-    def _options(self) -> FitOptions:
-        from hemf.inference.fit import FitOptions
-
-        covariances = ("own", "tied")
-        return FitOptions(
-            n_factors=whole_number("n_factors", self.n_factors, at_least=1),
-            offsets=bool(choice("offsets", self.offsets, (True, False))),
-            max_communities={
-                side: whole_number(
-                    f"max_{side}_communities", getattr(self, f"max_{side}_communities"), at_least=1
-                )
-                for side in SIDES
-            },
-            tied={
-                side: choice(
-                    f"{side}_covariances", getattr(self, f"{side}_covariances"), covariances
-                )
-                == "tied"
-                for side in SIDES
-            },
-            coupled=choice("membership", self.membership, ("coupled", "mean-field")) == "coupled",
-            evb=choice("evb", self.evb, ("closed", "gradient", None)),
-            concentration=number("concentration", self.concentration, low=1e-6),
-            spread=number("spread", self.spread, low=1e-9),
-            max_sweeps=whole_number("max_sweeps", self.max_sweeps, at_least=1),
-            tolerance=number("tol", self.tol, low=0.0),
-            patience=whole_number("patience", self.patience, at_least=1),
-            n_jobs=self._checked_jobs(),
-            dtype=np.float32
-            if choice("dtype", self.dtype, ("float32", "float64")) == "float32"
-            else np.float64,
-        )
-
-    def _checked_jobs(self) -> int | None:
-        if self.n_jobs is None:
-            return None
-        if self.n_jobs == 0:
-            raise ParameterError("n_jobs must be None, -1 or a positive number, got 0", value=0)
-        return whole_number("n_jobs", self.n_jobs, at_least=-64)
-
-    def _generator(self) -> np.random.Generator:
-        if isinstance(self.rng, np.random.Generator):
-            return self.rng
-        if self.rng is not None:
-            whole_number("rng", self.rng, at_least=0)
-        return np.random.default_rng(self.rng)
-
-    def _checked_range(self) -> tuple[float, float] | str | None:
-        given = self.rating_range
-        if given is None or given == "observed":
-            return given
-        try:
-            low, high = (float(end) for end in given)
-        except (TypeError, ValueError):
-            low = high = 0.0
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            raise ParameterError(
-                f'rating_range must be "observed", None or (lowest, highest), got {given!r}',
-                value=given,
-            )
-        return low, high
-
-    @staticmethod
-    def _resolved_range(
-        given: tuple[float, float] | str | None, data: Ratings
-    ) -> tuple[float, float] | None:
-        if given is None or isinstance(given, tuple):
-            return given
-        return data.minimum, data.maximum
-
     def _hold_out(self, data: Ratings, rng: np.random.Generator) -> tuple[Ratings, Any]:
         """Split the ratings, and return a function that measures a state on the held-out part."""
         from hemf.evaluation.splits import random_split
         from hemf.model.predictive import pair_moments
 
-        fraction = number("validation_fraction", self.validation_fraction, low=0.0, high=0.9)
         if data.n_ratings < 2:
             raise DataError("a single rating cannot be split; set validation_fraction=0")
-        kept, held = random_split(data.n_ratings, fraction, rng=rng)
+        kept, held = random_split(data.n_ratings, self.validation_fraction, rng=rng)
         train = data.select(kept)
         user_rows, item_rows, values = data.triples()
         users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
@@ -475,37 +404,3 @@ def _standardised(table: Sparse, ratings: Ratings, dtype: type[np.floating]) -> 
 
     values = (table.values.astype(dtype) - dtype(ratings.mean)) / dtype(ratings.scale)
     return Rows(table.indptr, table.indices, values)
-
-
-def _paired(users: Any, items: Any) -> tuple[Any, Any, bool]:
-    """Ids of equal number, one repeated for many, and whether it was a single pair."""
-    one_user, one_item = is_one(users), is_one(items)
-    users, items = as_ids(users), as_ids(items)
-    if one_user and not one_item:
-        users = repeated(users[0], len(items))
-    elif one_item and not one_user:
-        items = repeated(items[0], len(users))
-    if len(users) != len(items):
-        raise DataError(f"{len(users)} users and {len(items)} items do not pair up")
-    return users, items, one_user and one_item
-
-
-def is_one(ids: Any) -> bool:
-    """Whether this is a single id rather than many; a tuple is an id, as in a dict.
-
-    >>> is_one("ann"), is_one(["ann"]), is_one(("ann", 3))
-    (True, False, True)
-    """
-    return isinstance(ids, str | bytes | tuple) or not hasattr(ids, "__len__") or np.ndim(ids) == 0
-
-
-def as_ids(ids: Any) -> Any:
-    """Return a list or array of ids."""
-    return repeated(ids, 1) if is_one(ids) else ids
-
-
-def repeated(value: Any, times: int) -> npt.NDArray[Any]:
-    """An object array that holds the same id many times, whatever its type."""
-    ids = np.empty(times, dtype=object)
-    ids[:] = [value] * times
-    return ids

@@ -135,6 +135,16 @@ def is_missing(value: Any) -> bool:
     )
 
 
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text.
+
+    >>> import pyarrow as pa
+    >>> is_text(pa.large_string()), is_text(pa.int8())
+    (True, False)
+    """
+    return str(kind) in ("string", "large_string", "string_view")
+
+
 def first_missing_row(column: Any) -> int:
     """Position of the first null of an Arrow column.
 
@@ -225,7 +235,7 @@ def _factorise(column: Any) -> CodedIds:
         if pa.types.is_uint64(kind):
             return CodedIds(codes, _whole_numbers(distinct.to_pylist()))
         return CodedIds(codes, numbers_of(distinct.cast(pa.int64())))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+    if is_text(kind):
         codes, distinct = _encode(column)
         return CodedIds(codes, distinct.cast(pa.large_string()))
     return _factorise_objects(np.fromiter(column.to_pylist(), object, count=len(column)))

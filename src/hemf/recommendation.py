@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from hemf.arguments import as_ids, is_one
 from hemf.errors import DataError
-from hemf.estimator import as_ids, is_one
 from hemf.inference.fit import one_blas_thread
 from hemf.model import predictive
 from hemf.model.side import Moments

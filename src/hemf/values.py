@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf.errors import DataError
-from hemf.identifiers import as_column, first_missing_row, is_missing, numbers_of
+from hemf.identifiers import as_column, first_missing_row, is_missing, is_text, numbers_of
 
 
 def ratings_from(column: Any) -> NDArray[np.float32]:
@@ -48,7 +48,7 @@ def timestamps_from(column: Any) -> NDArray[np.int64]:
         column = _decoded(column)
         if pa.types.is_integer(column.type) and not column.null_count:
             return _cast(column, pa.int64(), "timestamp")
-        if _is_text(column.type) and not _parses(column, pa.float64()):
+        if is_text(column.type) and not _parses(column, pa.float64()):
             # The type of a text column is settled by its first entry that is there at all.
             column = _dates_from_text(column)
         if pa.types.is_temporal(column.type):
@@ -78,7 +78,7 @@ def _numbers(column: Any, what: str) -> NDArray[Any]:
         return _numbers_from_objects(column, what)
     column = _decoded(column)
     _reject_missing(column, what)
-    if _is_text(column.type):
+    if is_text(column.type):
         if not _parses(column, pa.float64()):
             return _numbers_from_objects(np.asarray(column.to_pylist(), dtype=object), what)
         column = column.cast(pa.float64())
@@ -160,14 +160,6 @@ def _parses(values: Any, kind: Any) -> bool:
 
 def _first(column: Any, is_bad: Callable[[Any], bool]) -> int:
     return next(row for row, value in enumerate(column) if is_bad(value))
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    )
 
 
 def _reject_missing(column: Any, what: str) -> None:

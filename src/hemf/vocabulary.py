@@ -124,8 +124,9 @@ class Vocabulary:
 
     def _find(self, distinct: Distinct) -> NDArray[np.int64]:
         """Row of each distinct id, or -1."""
-        known = self._as_arrow_like(distinct)
-        if known is not None and len(distinct) * _BULK >= self._size:
+        is_bulk = len(distinct) * _BULK >= self._size
+        known = self._as_arrow_like(distinct) if is_bulk else None
+        if known is not None:
             import pyarrow as pa
             import pyarrow.compute as pc
 

@@ -55,7 +55,7 @@ class BatchState:
         return replace(self, sides={name: side.copy() for name, side in self.sides.items()})
 
     def bound_terms(self) -> dict[str, float]:
-        """The lower bound by term; the ratings term is that of the last half-sweep."""
+        """Return the lower bound by term; the ratings term is that of the last half-sweep."""
         terms = {
             "ratings": bound.ratings_term(self.squared_error, self.noise, self.n_ratings, self.unit)
         }

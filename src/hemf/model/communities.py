@@ -116,7 +116,7 @@ class Communities:
     @cached_property
     def pull(self) -> Float64:
         """P_d m_d, (D, order)."""
-        return np.einsum("dij,dj->di", self._each(self.precision), self.mean)
+        return np.asarray(np.einsum("dij,dj->di", self._each(self.precision), self.mean))
 
     @property
     def log_weight(self) -> Float64:

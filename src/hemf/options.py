@@ -1,0 +1,108 @@
+"""The estimator's parameters, checked once, before anything is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hemf.errors import ParameterError
+from hemf.inference.fit import FitOptions
+from hemf.parameters import choice, number, whole_number
+from hemf.ratings import Ratings
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+SIDES = ("user", "item")
+
+
+def fit_options(model: HeMF) -> FitOptions:
+    """Return what a fit needs to know; an error names the parameter and what it may be."""
+    number("validation_fraction", model.validation_fraction, low=0.0, high=0.9)
+    choice("duplicates", model.duplicates, ("last", "mean", "error"))
+    checked_range(model.rating_range)
+    single = choice("dtype", model.dtype, ("float32", "float64")) == "float32"
+    return FitOptions(
+        n_factors=whole_number("n_factors", model.n_factors, at_least=1),
+        offsets=bool(choice("offsets", model.offsets, (True, False))),
+        max_communities={side: _limit(model, side) for side in SIDES},
+        tied={side: _tied(model, side) for side in SIDES},
+        coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
+        evb=choice("evb", model.evb, ("closed", "gradient", None)),
+        concentration=number("concentration", model.concentration, low=1e-6),
+        spread=number("spread", model.spread, low=1e-9),
+        max_sweeps=whole_number("max_sweeps", model.max_sweeps, at_least=1),
+        tolerance=number("tol", model.tol, low=0.0),
+        patience=whole_number("patience", model.patience, at_least=1),
+        n_jobs=checked_jobs(model.n_jobs),
+        dtype=np.float32 if single else np.float64,
+    )
+
+
+def _limit(model: HeMF, side: str) -> int:
+    name = f"max_{side}_communities"
+    return whole_number(name, getattr(model, name), at_least=1)
+
+
+def _tied(model: HeMF, side: str) -> bool:
+    name = f"{side}_covariances"
+    return bool(choice(name, getattr(model, name), ("own", "tied")) == "tied")
+
+
+def checked_jobs(n_jobs: int | None) -> int | None:
+    """Check a number of threads.
+
+    >>> checked_jobs(-1)
+    -1
+    """
+    if n_jobs is None:
+        return None
+    if n_jobs == 0:
+        raise ParameterError("n_jobs must be None, -1 or a positive number, got 0", value=0)
+    return whole_number("n_jobs", n_jobs, at_least=-1024)
+
+
+def generator(rng: int | np.random.Generator | None) -> np.random.Generator:
+    """Return a generator for a seed, or the one given.
+
+    >>> generator(7).integers(10) == generator(7).integers(10)
+    True
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if rng is not None:
+        whole_number("rng", rng, at_least=0)
+    return np.random.default_rng(rng)
+
+
+def checked_range(
+    given: str | tuple[float, float] | None,
+) -> str | tuple[float, float] | None:
+    """Check ``rating_range``.
+
+    >>> checked_range((1, 5))
+    (1.0, 5.0)
+    """
+    if given is None or (isinstance(given, str) and given == "observed"):
+        return given
+    try:
+        low, high = (float(end) for end in given)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise ParameterError(
+            f'rating_range must be "observed", None or (lowest, highest), got {given!r}',
+            value=given,
+        )
+    return low, high
+
+
+def resolved_range(
+    given: str | tuple[float, float] | None, ratings: Ratings
+) -> tuple[float, float] | None:
+    """Return the ends that predictions are clipped to, or None."""
+    checked = checked_range(given)
+    if isinstance(checked, str):
+        return ratings.minimum, ratings.maximum
+    return checked
