@@ -150,6 +150,8 @@ def test_repeated_pairs_can_be_an_error():
         Ratings.from_any(REPEATED, duplicates="error")
     assert (caught.value.value, caught.value.row) == (("a", "x"), 2)
     assert Ratings.from_any(REPEATED[:2], duplicates="error").n_ratings == 2
+    with pytest.raises(DataError, match="user 7 and item 8 at rows 0 and 1"):
+        Ratings.from_any(np.array([[7, 8, 1], [7, 8, 2]]), duplicates="error")
 
 
 def test_repeated_pairs_can_be_averaged():

@@ -119,7 +119,7 @@ class Ratings:
         repeated = _repeated(indptr, indices)
         if repeated.any():
             row = int(np.searchsorted(indptr, repeated.argmax(), side="right")) - 1
-            pair = (user_map.ids[row], item_map.ids[indices[repeated.argmax()]])
+            pair = (user_map.ids.item(row), item_map.ids.item(indices[repeated.argmax()]))
             _report(duplicates, pair, repeated, order)
             keep = ~np.append(repeated[1:], False)  # the last of each run of one pair
             values = _averaged(values, repeated) if duplicates == "mean" else values[keep]

@@ -58,6 +58,11 @@ class Convergence:
         self._quiet = self._quiet + 1 if small else 0
         return self._quiet >= self.patience
 
+    def reset(self) -> bool:
+        """Start waiting anew, after a change from outside; return False for "not settled"."""
+        self._last, self._quiet, self._worse = None, 0, 0
+        return False
+
     def validation(self, sweep: int, rmse: float) -> tuple[bool, bool]:
         """Whether this is the best error so far, and whether none was better for ``patience``."""
         if rmse < self._best:

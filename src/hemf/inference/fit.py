@@ -15,8 +15,11 @@ from hemf.errors import ConvergenceWarning
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
 from hemf.inference.callbacks import Callback, Convergence, SweepReport, notify
 from hemf.inference.start import start_side
+from hemf.inference.trials import improve
 from hemf.model.layout import Layout
 from hemf.model.side import Side
+
+MOST_TRIALS = 5  # how often a settled fit is shaken for a better number of communities
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ def fit_batch(
     best: BatchState | None = None
     begin = time.perf_counter()
     done = stopped = False
+    polishes = MOST_TRIALS
     with one_blas_thread():
         while not (done or stopped) and state.sweeps < options.max_sweeps:
             sweep(
@@ -112,6 +116,17 @@ def fit_batch(
                 if improved:
                     best = state.copy()
             stopped = notify(callbacks, report)
+            if done and not stopped and seeds and polishes > 0:
+                polishes -= 1
+                if improve(
+                    state,
+                    max_communities=options.max_communities,
+                    coupled=options.coupled,
+                    evb=options.evb,
+                    rng=rng,
+                    n_jobs=options.n_jobs,
+                ):
+                    done = settled.reset()
     if not (done or stopped) and options.max_sweeps > 1:
         warnings.warn(
             f"the bound was still rising after {options.max_sweeps} sweeps; "

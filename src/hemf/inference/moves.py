@@ -56,13 +56,18 @@ def merge_alike(side: Side) -> int:
 def best_merge(side: Side) -> tuple[int, int, float]:
     """Return the pair whose merge changes the bound most for the better, and by how much."""
     left, right = np.triu_indices(side.n_communities, k=1)
-    gains = (
+    gains = merge_gains(side, left, right)
+    best = int(np.argmax(gains))
+    return int(left[best]), int(right[best]), float(gains[best])
+
+
+def merge_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
+    """By how much merging each pair would at least raise the bound."""
+    return (
         _posterior_gains(side, left, right)
         + _stick_gains(side, left, right)
         + _membership_gains(side, left, right)
     )
-    best = int(np.argmax(gains))
-    return int(left[best]), int(right[best]), float(gains[best])
 
 
 def merge(side: Side, left: int, right: int) -> None:
