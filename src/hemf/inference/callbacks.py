@@ -27,6 +27,8 @@ class SweepReport:
     """Since the start of the fit."""
 
 
+LEAST_SIZE = 100.0  # nats; a handful of ratings is not worth sweeping for the fifth digit of
+
 Callback = Callable[[SweepReport], bool | None]
 """Called after every sweep; returning True stops the fit there."""
 
@@ -54,7 +56,7 @@ class Convergence:
         last, self._last = self._last, elbo
         if last is None or sweep < self.earliest:
             return False
-        small = abs(elbo - last) <= self.tolerance * abs(last)
+        small = abs(elbo - last) <= self.tolerance * max(abs(last), LEAST_SIZE)
         self._quiet = self._quiet + 1 if small else 0
         return self._quiet >= self.patience
 

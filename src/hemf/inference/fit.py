@@ -85,16 +85,14 @@ def fit_batch(
     state = start_state(rows, unit, options, rng)
     seeds = max(options.max_communities.values()) > 1
     schedule = options.schedule
-    settled = Convergence(
-        options.tolerance,
-        options.patience,
-        earliest=schedule.warm_up + schedule.hold_structure + 2 if seeds else schedule.hold_scale,
-    )
+    earliest = schedule.warm_up + schedule.hold_structure + 2 if seeds else schedule.hold_scale
+    settled = Convergence(options.tolerance, options.patience, earliest)
+    nearly = Convergence(10.0 * options.tolerance, options.patience, earliest)
     history: list[SweepReport] = []
     best: BatchState | None = None
     begin = time.perf_counter()
-    done = stopped = False
-    polishes = MOST_TRIALS
+    done = stopped = calm = False
+    trials = MOST_TRIALS
     with one_blas_thread():
         while not (done or stopped) and state.sweeps < options.max_sweeps:
             sweep(
@@ -111,13 +109,15 @@ def fit_batch(
             history.append(report)
             if held_out is None:
                 done = settled.bound(state.sweeps, report.elbo)
+                calm = nearly.bound(state.sweeps, report.elbo)
             else:
                 improved, done = settled.validation(state.sweeps, held_out)
                 if improved:
                     best = state.copy()
             stopped = notify(callbacks, report)
-            if done and not stopped and seeds and polishes > 0:
-                polishes -= 1
+            due = done or (calm and trials == MOST_TRIALS)
+            if due and not stopped and seeds and trials > 0:
+                trials -= 1
                 if improve(
                     state,
                     max_communities=options.max_communities,

@@ -100,7 +100,7 @@ def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64
     nothing = np.zeros((1, 1))
     strength, part = scale_matrices(old.size, old.first, nothing, prior)
     merged_strength, merged_part = scale_matrices(size, moment, nothing, prior)
-    scale = side.communities.scale[0]
+    scale = prior.scale + old.scatter[0] + part.sum(axis=0)  # W, under the prior as it is now
     total = float(old.size.sum())
     change = merged_part - part[left] - part[right]
     strengths = np.tile(strength, (left.size, 1))
