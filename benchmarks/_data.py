@@ -1,0 +1,30 @@
+"""Data for the benchmarks: the real sets where they are, else drawn ones of the same shape."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(os.environ.get("HEMF_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def movielens_like(rng: int = 0) -> tuple[Any, str]:
+    """Return the classic training part of MovieLens 1M, or ratings drawn in its shape."""
+    path = FOLDER / "ml-1m-classic-train.parquet"
+    if path.exists():
+        return path, "MovieLens 1M, classic training part"
+    from hemf.datasets import draw
+
+    data = draw(6040, 3697, n_ratings=900_000, popularity=1.0, rng=rng)
+    return (data.users, data.items, data.ratings), "drawn, 6040 x 3697, 900,000 ratings"
+
+
+def drawn(n_users: int, n_items: int, n_ratings: int, rng: int = 0) -> tuple[np.ndarray, ...]:
+    """Return users, items and ratings drawn from the model, collected from blocks."""
+    from hemf.datasets import draw_blocks
+
+    blocks = list(draw_blocks(n_users, n_items, n_ratings=n_ratings, n_factors=8, rng=rng))
+    return tuple(np.concatenate(columns) for columns in zip(*blocks, strict=True))

@@ -1,0 +1,5 @@
+"""``python -m hemf.cli`` is ``hemf``."""
+
+from hemf.cli import main
+
+main()

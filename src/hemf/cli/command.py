@@ -1,0 +1,79 @@
+"""What all commands share: --json, --quiet, --debug, and what happens when something fails."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from hemf.cli.output import Output
+from hemf.errors import ConvergenceWarning, DuplicateWarning, HemfError
+
+INTERRUPTED = 130
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_SHARED = {"json": Json, "quiet": Quiet, "debug": Debug}
+
+
+def command(app: typer.Typer, function: Callable[..., None]) -> None:
+    """Make a function a command of its name; its first parameter is the `Output`.
+
+    The function declares its own options, and is given those that every command has.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+    def run(*, json: bool, quiet: bool, debug: bool, **chosen: Any) -> None:
+        output = Output(json=json, quiet=quiet)
+        with reporting(output, debug=debug):
+            function(output, **chosen)
+
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in _SHARED.items()
+    ]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = function.__doc__
+    app.command(function.__name__)(run)
+
+
+@contextmanager
+def reporting(output: Output, *, debug: bool) -> Iterator[None]:
+    """Turn errors into one line and an exit code, and warnings into remarks."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default" if debug else "ignore")
+            for ours in (ConvergenceWarning, DuplicateWarning):
+                warnings.simplefilter("always", ours)
+            warnings.showwarning = lambda message, *_, **__: output.remark(f"warning: {message}")
+            yield
+    except KeyboardInterrupt:
+        output.error("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except (HemfError, OSError, MemoryError) as error:
+        if debug:
+            raise
+        output.error(_one_line(error))
+        raise typer.Exit(1) from None
+
+
+def _one_line(error: BaseException) -> str:
+    """Say what went wrong on one line; the system's own errors begin with the file's name."""
+    if isinstance(error, OSError) and not isinstance(error, HemfError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = str(error) or "out of memory"
+    return " ".join(text.split())

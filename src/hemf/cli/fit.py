@@ -1,0 +1,113 @@
+"""``hemf fit``: learn a model from ratings, keep it, and draw how it went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.output import Output
+
+if TYPE_CHECKING:
+    from hemf import HeMF, Ratings
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="Ratings: CSV, TSV, Parquet or .dat file, or the name of a data set.", metavar="DATA"
+    ),
+]
+
+
+def fit(
+    output: Output,
+    data: Data,
+    model_file: Annotated[
+        Path, typer.Option("--output", "-o", metavar="M", help="Where to keep the model.")
+    ],
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="R.html", help="Where to write a report with pictures."),
+    ] = None,
+    settings: arguments.Settings = None,
+    seed: arguments.Seed = 0,
+    columns: arguments.ColumnNames = None,
+    n_jobs: arguments.Jobs = None,
+) -> None:
+    """Learn from ratings and keep the model in a file."""
+    model = arguments.new_model(settings, seed, n_jobs)
+    for path in (model_file, report):
+        arguments.check_writable(path)
+    ratings = fit_with_progress(output, model, data, columns)
+    with output.status(f"writing {model_file}"):
+        model.save(model_file)
+    if report is not None:
+        from hemf.report import write_report
+
+        with output.status(f"drawing {report}"):
+            write_report(report, model, title=Path(data).name, held_out=held_out(model, ratings))
+    document = {**summary(model), "model": str(model_file), "report": report and str(report)}
+    output.result(document, lambda: _show(output, model, model_file, report))
+
+
+def fit_with_progress(output: Output, model: HeMF, data: str, columns: str | None) -> Ratings:
+    """Read ratings, fit the model to them, and return them."""
+    from hemf.cli.progress import FitProgress, warm_up
+
+    warm_up(output, model)
+    ratings = arguments.read_ratings(output, data, columns, model.duplicates)
+    with FitProgress(output) as progress:
+        model.fit(ratings, callbacks=[progress])
+    return ratings
+
+
+def held_out(model: HeMF, ratings: Ratings) -> Ratings | None:
+    """Those ratings that a fit with ``validation_fraction`` kept for itself, None without."""
+    import numpy as np
+
+    learnt = model.ratings_
+    if learnt.n_ratings == ratings.n_ratings:
+        return None
+    keys = [
+        user_rows.astype(np.int64) * ratings.n_items + item_rows
+        for user_rows, item_rows, _ in (ratings.triples(), learnt.triples())
+    ]
+    return ratings.subset(~np.isin(keys[0], keys[1]))
+
+
+def summary(model: HeMF) -> dict[str, Any]:
+    """Figures of a fitted model that a person or a script asks for first."""
+    last = model.history_[-1]
+    held = [r.validation_rmse for r in model.history_ if r.validation_rmse is not None]
+    return {
+        "users": model.n_users_,
+        "items": model.n_items_,
+        "ratings": model.ratings_.n_ratings,
+        "user_communities": model.n_user_communities_,
+        "item_communities": model.n_item_communities_,
+        "sweeps": model.n_sweeps_,
+        "converged": model.converged_,
+        "elbo": model.elbo_,
+        "noise_std": model.noise_variance_**0.5,
+        "validation_rmse": min(held) if held else None,
+        "seconds": last.seconds,
+    }
+
+
+def _show(output: Output, model: HeMF, model_file: Path, report: Path | None) -> None:
+    facts = summary(model)
+    output.line(
+        f"{facts['ratings']:,} ratings of {facts['items']:,} items by {facts['users']:,} users"
+    )
+    output.line(
+        f"{facts['user_communities']} user × {facts['item_communities']} item communities, "
+        f"noise ±{facts['noise_std']:.3g}, ELBO {facts['elbo']:,.0f}"
+    )
+    if facts["validation_rmse"] is not None:
+        output.line(f"RMSE on held-out ratings {facts['validation_rmse']:.4f}")
+    output.line(f"{facts['sweeps']} sweeps in {facts['seconds']:.1f} s")
+    output.line(f"model: {model_file}", style="bold")
+    if report is not None:
+        output.line(f"report: {report}", style="bold")

@@ -1,0 +1,138 @@
+"""How far a command has come, told on stderr: live on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from hemf import HeMF
+    from hemf.cli.output import Output
+    from hemf.inference.callbacks import SweepReport
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class FitProgress:
+    """Callback of a fit that shows sweep, bound, errors, communities and time left.
+
+    Use as a context manager around the fit.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._said = time.monotonic()
+        self._live: Any = nullcontext()
+        if output.live:
+            from rich.live import Live
+
+            self._live = Live(console=output.screen, transient=True, refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.__exit__(*error)
+
+    def __call__(self, report: SweepReport) -> None:
+        """Show how the fit stands."""
+        if self._output.silent:
+            return
+        if self._output.live:
+            self._live.update(self._drawn(report))
+        elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            self._output.remark(
+                f"sweep {report.sweep}/{report.max_sweeps} · {figures(report)} · "
+                f"at most {duration(time_left(report))} left"
+            )
+
+    @staticmethod
+    def _drawn(report: SweepReport) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            Text(f"sweep {report.sweep:>3}/{report.max_sweeps}", style="bold"),
+            ProgressBar(total=report.max_sweeps, completed=report.sweep, width=32),
+            Text(f"at most {duration(time_left(report))} left", style="dim"),
+        )
+        whole = Table.grid()
+        whole.add_row(bar)
+        whole.add_row(Text(figures(report)))
+        return whole
+
+
+def figures(report: SweepReport) -> str:
+    """Say bound, errors and communities of a sweep in one line.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> figures(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 0.1))
+    'ELBO -1,234 · RMSE 0.8100 · communities 4 × 3'
+    """
+    held_out = report.validation_rmse
+    parts = [f"ELBO {report.elbo:,.0f}", f"RMSE {report.train_rmse:.4f}"]
+    if held_out is not None:
+        parts.append(f"held-out {held_out:.4f}")
+    return " · ".join([*parts, f"communities {report.user_communities} × {report.item_communities}"])
+
+
+def time_left(report: SweepReport) -> float:
+    """Seconds until the last sweep allowed; a fit that settles sooner needs less."""
+    return report.seconds / report.sweep * (report.max_sweeps - report.sweep)
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds.
+
+    >>> duration(83)
+    '1:23'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def warm_up(output: Output, model: HeMF) -> None:
+    """Have the kernels that this model needs compiled, or loaded from the cache.
+
+    A fit of a few ratings does it, and finds wrong settings before any data is read.
+    """
+    from hemf import HeMF
+
+    small = HeMF(**{**model.get_params(), "max_sweeps": 1, "rng": 0, "validation_fraction": 0.0})
+    ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
+    with output.status("getting ready (the first run compiles kernels: about 15 seconds)"):
+        small.fit(ratings).predict([0], [0], return_std=True)
+
+
+@contextmanager
+def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a callback that shows how much of a data set has arrived."""
+    if not output.live:
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    with Progress(
+        TextColumn(f"fetching {name}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=output.screen,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(name, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

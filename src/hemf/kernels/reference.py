@@ -1,0 +1,253 @@
+"""The kernels in plain NumPy: the same signatures, one row at a time, MODEL.md line by line.
+
+Nothing here is fast. It is what `rows` and `pairs` are proved by, and the place to look up what
+they compute; their argument table holds here too. Work is done in float64 whatever the storage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+
+NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
+
+
+def symmetric(packed: npt.NDArray[np.floating]) -> Float64:
+    """Return the matrix of a packed lower triangle.
+
+    >>> symmetric(np.array([1.0, 2.0, 3.0])).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    order = int(round((np.sqrt(8 * packed.size + 1) - 1) / 2))
+    lower = np.zeros((order, order))
+    lower[np.tril_indices(order)] = packed
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def triangle(matrix: Float64) -> Float64:
+    """Return the packed lower triangle of a matrix.
+
+    >>> triangle(np.array([[1.0, 2.0], [2.0, 3.0]])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    return np.asarray(matrix[np.tril_indices(matrix.shape[0])])
+
+
+def data_part(
+    row: int, indptr: Any, indices: Any, values: Any, other_mean: Any, other_second: Any
+) -> tuple[Float64, Float64, float]:
+    """Return G_i = Σ_j E[b_j b_jᵀ], h_i = Σ_j r_ij n_j and Σ_j r_ij² over a row's ratings.
+
+    >>> means, seconds = np.array([[2.0], [3.0]]), np.array([[5.0], [9.5]])
+    >>> gram, pull, squares = data_part(
+    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds)
+    >>> gram.tolist(), pull.tolist(), squares
+    ([[14.5]], [-1.0], 2.0)
+    """
+    total = other_mean.shape[1]
+    G, h, squares = np.zeros((total, total)), np.zeros(total), 0.0
+    for k in range(indptr[row], indptr[row + 1]):
+        j, r = indices[k], float(values[k])
+        G += symmetric(other_second[j].astype(np.float64))
+        h += r * other_mean[j].astype(np.float64)
+        squares += r * r
+    return G, h, squares
+
+
+def free_part(G: Float64, h: Float64, free: Any, pinned: int) -> tuple[Float64, Float64]:
+    """Return G and h of the coordinates that the posterior covers.
+
+    They explain r less what the coordinate held at 1 contributes: r - b_pinned in place of r,
+    and Σ_j E[b_j,pinned b_j] is a column of G.
+
+    >>> G, h = np.array([[4.0, 1.0], [1.0, 2.0]]), np.array([3.0, 5.0])
+    >>> [part.tolist() for part in free_part(G, h, np.array([1]), pinned=0)]
+    [[[2.0]], [4.0]]
+    """
+    explained = G[free, pinned] if pinned >= 0 else 0.0
+    return G[np.ix_(free, free)], h[free] - explained
+
+
+def posteriors(
+    G: Float64, h: Float64, noise: float, precision: Any, pull: Any
+) -> tuple[Float64, Float64]:
+    """Return a row's m_id (D, order) and S_id (D, order, order) under each community.
+
+    S_id⁻¹ = G_i/σ² + P_d,  m_id = S_id (h_i/σ² + P_d m_d)
+
+    >>> one = np.ones((1, 1))
+    >>> [part.tolist() for part in posteriors(3.0 * one, np.array([6.0]), 1.0, one, one * 2.0)]
+    [[[2.0]], [[[0.25]]]]
+    """
+    means, covariances = [], []
+    for d in range(pull.shape[0]):
+        P = symmetric(precision[0 if precision.shape[0] == 1 else d])
+        S = np.linalg.inv(G / noise + P)
+        means.append(S @ (h / noise + pull[d]))
+        covariances.append(S)
+    return np.array(means), np.array(covariances)
+
+
+def memberships(log_weight: Any, means: Float64, covariances: Float64) -> Float64:
+    """Return q_i(d) ∝ exp(weight_d + ½ ln|S_id| + ½ m_idᵀ S_id⁻¹ m_id).
+
+    >>> memberships(np.zeros(2), np.zeros((2, 1)), np.array([[[1.0]], [[4.0]]])).round(3).tolist()
+    [0.333, 0.667]
+    """
+    log_q = np.array(log_weight, dtype=np.float64)
+    for d, (m, S) in enumerate(zip(means, covariances, strict=True)):
+        log_q[d] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
+    return shares(log_q)
+
+
+def shares(log_q: Float64) -> Float64:
+    """Return normalised probabilities without the negligible ones.
+
+    >>> shares(np.array([0.0, 0.0, -20.0])).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    q = np.exp(log_q - log_q.max())
+    q /= q.sum()
+    q[q < NEGLIGIBLE] = 0.0
+    return np.asarray(q / q.sum())
+
+
+def entropy(q: Float64, covariances: Float64) -> float:
+    """Return Σ_d q(d)(½ ln|S_d| - ln q(d)): a row's entropy but for the constants.
+
+    >>> round(entropy(np.array([0.5, 0.5]), np.ones((2, 1, 1))), 4)
+    0.6931
+    """
+    return float(
+        sum(
+            share * (0.5 * np.linalg.slogdet(S)[1] - np.log(share))
+            for share, S in zip(q, covariances, strict=True)
+            if share > 0.0
+        )
+    )
+
+
+def with_pinned(m: Float64, second: Float64, free: Any, pinned: int) -> tuple[Float64, Float64]:
+    """Return E[a] and E[a aᵀ] with the coordinate that is held at 1 put in its place.
+
+    >>> [part.tolist() for part in with_pinned(np.array([3.0]), np.array([[10.0]]), [1], 0)]
+    [[1.0, 3.0], [[1.0, 3.0], [3.0, 10.0]]]
+    """
+    mean = np.ones(len(free) + (pinned >= 0))
+    mean[free] = m
+    full = np.outer(mean, mean)
+    full[np.ix_(free, free)] = second
+    return mean, full
+
+
+def coupled_rows(
+    low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
+    other_second: Any, free: Any, pinned: int, noise: float, precision: Any, pull: Any,
+    log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any,
+    size: Any, first: Any, scatter: Any, totals: Any,
+) -> None:  # fmt: skip
+    """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows low ≤ i < high."""
+    for i in range(low, high):
+        data = data_part(i, indptr, indices, values, other_mean, other_second)
+        G, h = free_part(data[0], data[1], free, pinned)
+        means, covariances = posteriors(G, h, noise, precision, pull)
+        if hold:
+            q = membership[i].astype(np.float64)
+        else:
+            q = memberships(log_weight, means, covariances)
+        membership[i] = q
+        mean[i], second[i], error = row_moments(q, means, covariances, data, free, pinned)
+        totals += error, entropy(q, covariances)
+        add_statistics(q, means, covariances, size, first, scatter)
+
+
+def mean_field_rows(
+    low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
+    other_second: Any, free: Any, pinned: int, noise: float, precision: Any, pull: Any,
+    log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any,
+    size: Any, first: Any, scatter: Any, totals: Any,
+) -> None:  # fmt: skip
+    """Update q(a_i), then q(z_i), of the rows low ≤ i < high (the paper's form)."""
+    communities = pull.shape[0]
+    P = np.array([symmetric(part) for part in precision])
+    P = np.broadcast_to(P, (communities, *P.shape[1:]))
+    for i in range(low, high):
+        data = data_part(i, indptr, indices, values, other_mean, other_second)
+        G, h = free_part(data[0], data[1], free, pinned)
+        q = membership[i].astype(np.float64)
+        S = np.linalg.inv(G / noise + np.einsum("d,dij->ij", q, P))  # S_i⁻¹ = G/σ² + Σ_d q(d) P_d
+        m = S @ (h / noise + q @ pull)
+        if not hold:  # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
+            q = shares(log_weight + pull @ m - 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m)))
+        means = np.tile(m, (communities, 1))
+        covariances = np.tile(S, (communities, 1, 1))
+        membership[i] = q
+        mean[i], second[i], error = row_moments(q, means, covariances, data, free, pinned)
+        totals += error, entropy(q, covariances)
+        add_statistics(q, means, covariances, size, first, scatter)
+
+
+def row_moments(
+    q: Float64,
+    means: Float64,
+    covariances: Float64,
+    data: tuple[Float64, Float64, float],
+    free: Any,
+    pinned: int,
+) -> tuple[Float64, Float64, float]:
+    """Return E[a], packed E[a aᵀ] and Σ_j E(r_ij - a·b_j)² of a row's mixture.
+
+    m_i = Σ_d q(d) m_id,  E[aaᵀ] = Σ_d q(d)(S_id + m_id m_idᵀ),  Σ_j E(r - a·b)² = Σ r² - 2 m·h +
+    tr(E[aaᵀ] G)
+
+    >>> data = (np.array([[2.0]]), np.array([3.0]), 5.0)
+    >>> parts = row_moments(np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1)), data, [0], -1)
+    >>> parts[0].tolist(), parts[1].tolist(), parts[2]
+    ([1.0], [2.0], 3.0)
+    """
+    G, h, squares = data
+    second = np.einsum("d,dij->ij", q, covariances)
+    second += np.einsum("d,di,dj->ij", q, means, means)
+    mean, full = with_pinned(q @ means, second, free, pinned)
+    return mean, triangle(full), float(squares - 2.0 * mean @ h + np.trace(full @ G))
+
+
+def add_statistics(
+    q: Float64, means: Float64, covariances: Float64, size: Any, first: Any, scatter: Any
+) -> None:
+    """Add a row to ρ_d, Σ q m and Σ q (S + mmᵀ); one scatter serves all where Σ is tied.
+
+    >>> size, first, scatter = np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1))
+    >>> add_statistics(np.ones(1), np.full((1, 1), 2.0), np.ones((1, 1, 1)), size, first, scatter)
+    >>> size.tolist(), first.tolist(), scatter.tolist()
+    ([1.0], [[2.0]], [[5.0]])
+    """
+    for d, (share, m, S) in enumerate(zip(q, means, covariances, strict=True)):
+        size[d] += share
+        first[d] += share * m
+        scatter[0 if scatter.shape[0] == 1 else d] += share * triangle(S + np.outer(m, m))
+
+
+def pair_moments(
+    left: Any, right: Any, left_mean: Any, left_second: Any, right_mean: Any,
+    right_second: Any, with_variance: bool, mean: Any, variance: Any,
+) -> None:  # fmt: skip
+    """Write mean and variance of a·b for pairs: m·n, and nᵀSn + mᵀTm + tr(ST).
+
+    >>> mean, variance = np.empty(1), np.empty(1)
+    >>> zero, two, five = np.zeros(1, int), np.array([[2.0]]), np.array([[5.0]])
+    >>> pair_moments(zero, zero, two, five, two, five, True, mean, variance)
+    >>> mean.tolist(), variance.tolist()
+    ([4.0], [9.0])
+    """
+    for k, (i, j) in enumerate(zip(left, right, strict=True)):
+        m, n = left_mean[i].astype(np.float64), right_mean[j].astype(np.float64)
+        mean[k] = m @ n
+        if with_variance:
+            S = symmetric(left_second[i]) - np.outer(m, m)
+            T = symmetric(right_second[j]) - np.outer(n, n)
+            variance[k] = n @ S @ n + m @ T @ m + np.trace(S @ T)
