@@ -31,7 +31,7 @@ class HeMF(Parametrised):
     Ratings are explained by offsets, factors of users and items, and communities that both sides
     fall into, whose number is found from the data::
 
-        r_ij ~ N(c + o_i + p_j + a_i·b_j, σ²)
+        r_ij ~ N(c + o_i + p_j + a_i·b_j, σ²/(τ_i υ_j))
         (o_i, a_i) | community d ~ N(μ_d, Σ_d)          likewise (p_j, b_j)
 
     Parameters
@@ -49,6 +49,10 @@ class HeMF(Parametrised):
     membership
         ``"coupled"``: a row's factors and community are inferred together. ``"mean-field"``: one
         after the other, as in the paper.
+    noise_scales
+        Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
+        nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
+        as wide as they should be.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
         α and ι0, or ``None`` to leave them at their start.
@@ -92,6 +96,7 @@ class HeMF(Parametrised):
         user_covariances: str = "tied",
         item_covariances: str = "own",
         membership: str = "coupled",
+        noise_scales: str | None = "both",
         evb: str | None = "closed",
         concentration: float = 1.0,
         spread: float = 1.0,
@@ -112,6 +117,7 @@ class HeMF(Parametrised):
         self.user_covariances = user_covariances
         self.item_covariances = item_covariances
         self.membership = membership
+        self.noise_scales = noise_scales
         self.evb = evb
         self.concentration = concentration
         self.spread = spread
@@ -240,7 +246,7 @@ class HeMF(Parametrised):
         known: strangers get what the model expects of a newcomer (``unknown="error"``: an error).
         """
         choice("unknown", unknown, ("prior", "error"))
-        state = self._fitted()
+        self._fitted()
         from hemf.model.predictive import pair_moments
 
         if items is None:
@@ -256,8 +262,9 @@ class HeMF(Parametrised):
         mean, variance = pair_moments(left, right, user_rows, item_rows, variance=return_std)
         answer: list[Any] = [self._to_rating(mean)]
         if return_std:
-            noise = state.noise if include_noise else 0.0
-            answer.append(np.sqrt(variance + noise) * self.rating_scale_)
+            if include_noise:
+                variance = variance + self._noise(user_rows, item_rows)
+            answer.append(np.sqrt(variance) * self.rating_scale_)
         if return_known:
             answer.append(known)
         if alone:
@@ -355,6 +362,16 @@ class HeMF(Parametrised):
 
             self._strangers[side] = extended(own)
         return self._strangers[side]
+
+    def _noise(self, user_rows: Any, item_rows: Any) -> Floats:
+        """Return the noise variance of each pair, standardised; row -1 is a stranger's."""
+        sides = self._fitted().sides
+        noise = np.full(len(user_rows), self.state_.noise)
+        for name, rows in (("user", user_rows), ("item", item_rows)):
+            scales = sides[name].noise_scales
+            if scales is not None:
+                noise *= scales.inverse[rows]
+        return noise
 
     def _rows(self, side: str, ids: Any, unknown: str = "prior") -> npt.NDArray[np.int64]:
         """Row of each id, -1 for those never seen."""

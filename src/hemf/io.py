@@ -1,31 +1,24 @@
-"""Models in files: one zip of ``manifest.json`` and ``.npy`` arrays, and never a pickle.
+"""Models in files, versioned and free of pickles; see `hemf.archive` for the file itself.
 
-The zip is stored, not compressed, and holds no clock time: the same model gives the same bytes.
-What is plain in a model (parameters, hyper-parameters, history) is in the manifest; every array
-is a member of its own, which the manifest names. The ratings are kept by user; the table by item
-and the standardised ratings follow from them, to the bit, when a model is opened.
+``manifest.json`` holds what is plain in a model (parameters, hyper-parameters, history) and names
+the members that hold its arrays. The ratings are kept by user; the table by item and the
+standardised ratings follow from them, to the bit, when a model is opened.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import secrets
-import shutil
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_type_hints
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from hemf.archive import Members, decoded, described, encoded, read_array, restored, write_archive
 from hemf.errors import DataError, ModelFileError, ParameterError
 from hemf.ratings import Ratings, Sparse, _transposed
 from hemf.vocabulary import Vocabulary
@@ -39,24 +32,9 @@ FORMAT = "hemf-model"
 VERSION = 1
 MANIFEST = "manifest.json"
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member; a zip cannot go without a time
 _SIDES = ("user", "item")
-_MEMBERS = Callable[[str], NDArray[Any]]
+_FITTED = ("global_mean_", "rating_scale_", "rating_range_", "converged_")
 _Model = TypeVar("_Model", bound="HeMF")
-_Kind = TypeVar("_Kind")
-
-# Values that JSON has no form for, as {tag: text}.
-_TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
-    "int": (int, hex, lambda text: int(text, 16)),  # beyond 64 bits; hex has no limit on digits
-    "float": (float, repr, float),  # NaN and infinities
-    "bytes": (bytes, bytes.hex, bytes.fromhex),
-    "date": (date, date.isoformat, date.fromisoformat),
-    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
-    "uuid": (UUID, str, UUID),
-}
-
-
-# -- writing -----------------------------------------------------------------------------------
 
 
 def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
@@ -67,102 +45,33 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     >>> model = HeMF(n_factors=1, max_sweeps=1).fit([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> path = Path(tempfile.mkdtemp()) / "model.hemf"
     >>> save_model(model, path)
-    >>> load_model(HeMF, path)
-    HeMF(max_sweeps=1, n_factors=1)
+    >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
+    np.True_
     """
-    state = model._fitted()
-    members: dict[str, NDArray[Any] | bytes] = {}
+    state, ratings = model._fitted(), model.ratings_
+    members: Members = {}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "library": _library_version(),
         "params": {name: _parameter(name, value) for name, value in model.get_params().items()},
-        "ratings": _describe_ratings(model.ratings_, members),
         "ids": {
-            side: _describe_ids(side, vocabulary.ids[:n_rows], members)
-            for side, vocabulary, n_rows in (
-                ("user", model.ratings_.users, model.ratings_.n_users),
-                ("item", model.ratings_.items, model.ratings_.n_items),
-            )
+            "user": _describe_ids("user", ratings.users.ids[: ratings.n_users], members),
+            "item": _describe_ids("item", ratings.items.ids[: ratings.n_items], members),
         },
-        "sides": {side: _describe(state.sides[side], side, members) for side in _SIDES},
-        "state": {
-            field.name: encoded(getattr(state, field.name)) for field in _plain_fields(state)
-        },
-        "fitted": {
-            "global_mean": encoded(model.global_mean_),
-            "rating_scale": encoded(model.rating_scale_),
-            "rating_range": encoded(model.rating_range_),
-            "converged": encoded(model.converged_),
-        },
-        "history": [_describe(report, "history", members) for report in model.history_],
+        "ratings": described(ratings.by_user, "ratings", members),
+        "timestamps": described(ratings.timestamps, "ratings/timestamps", members),
+        "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
+        "state": {name: encoded(getattr(state, name)) for name in _plain_names(state)},
+        "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
+        "history": [described(report, "history", members) for report in model.history_],
     }
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
-    with _replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        for name, content in {MANIFEST: text, **members}.items():
-            _write_member(archive, name, content)
-
-
-def _write_member(archive: zipfile.ZipFile, name: str, content: NDArray[Any] | bytes) -> None:
-    info = zipfile.ZipInfo(name, date_time=_EPOCH)
-    info.create_system = 3  # the same bytes on every system
-    info.external_attr = 0o644 << 16
-    with archive.open(info, "w", force_zip64=True) as member:
-        if isinstance(content, bytes):
-            member.write(content)
-        else:
-            npy.write_array(member, content, allow_pickle=False)  # in pieces, without a copy
-
-
-@contextmanager
-def _replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of ``path`` once everything is on the disk, and only then.
-
-    Whatever goes wrong before, an older file stays as it was and nothing is left beside it.
-    """
-    target = Path(os.path.realpath(Path(path).expanduser()))  # a link stays a link
-    if target.is_dir():
-        raise ModelFileError(f"{path} is a directory; give the name of a file", value=str(path))
-    if target.exists() and not target.is_file():
-        raise ModelFileError(f"{path} is a device, not a file; choose another", value=str(path))
-    temporary = target.with_name(f".hemf-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise ModelFileError(
-            f"{path} could not be saved: {error.strerror or error}; nothing was changed. Make "
-            "room, or choose a folder that exists and may be written to",
-            value=str(path),
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    _flush_folder(target.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new name last through a loss of power, on systems that can."""
-    if os.name != "posix":
-        return
-    with suppress(OSError):  # the model is in its place; some file systems know no such flush
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-# -- reading -----------------------------------------------------------------------------------
+    write_archive(path, {MANIFEST: text, **members})
 
 
 def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
-    """Read a model that `save_model` wrote.
+    """Read a model that `save_model` wrote; see there.
 
     Anything else, a damaged file and one of a newer format are a `ModelFileError`.
     """
@@ -181,11 +90,14 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
             f"{path} cannot be opened: {error.strerror or error}", value=str(path)
         ) from error
     with stream:
-        if stream.read(2) != b"PK":
-            raise ModelFileError(f"{path} is not a hemf model", value=str(path))
         try:
+            if stream.read(2) != b"PK":
+                raise ModelFileError(
+                    f"{path} is not a hemf model; give a file that save wrote", value=str(path)
+                )
             with zipfile.ZipFile(stream) as archive:
-                return _read_model(cls, archive, str(path))
+                manifest = _read_manifest(archive, str(path))
+                return _read_model(cls, archive, manifest)
         except ModelFileError:
             raise
         except Exception as error:  # zip, NumPy and JSON fail on damaged bytes in many ways
@@ -196,61 +108,22 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
             ) from error
 
 
-def _read_model(cls: type[_Model], archive: zipfile.ZipFile, path: str) -> _Model:
-    from hemf.estimator import _standardised
-    from hemf.inference.batch import BatchState
-    from hemf.inference.callbacks import SweepReport
-    from hemf.model.side import Side
-
-    manifest = _read_manifest(archive, path)
-    damaged = archive.testzip()  # before any of it is believed
-    if damaged is not None:
-        raise ValueError(f"the checksum of {damaged} is wrong")
-
-    def read(name: str) -> NDArray[Any]:
-        with archive.open(name) as member:
-            array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-    users, items = (_restore_ids(side, manifest["ids"][side], archive, read) for side in _SIDES)
-    ratings = _restore_ratings(manifest["ratings"], users, items, read)
-    fitted = {name: decoded(value) for name, value in manifest["fitted"].items()}
-    # The saved moments, so that the sums of another machine do not change the last digit.
-    vars(ratings).update(mean=fitted["global_mean"], scale=fitted["rating_scale"])
-    sides = {side: _restore(Side, manifest["sides"][side], read) for side in _SIDES}
-    for side, n_rows in (("user", ratings.n_users), ("item", ratings.n_items)):
-        _check_side(sides[side], side, n_rows)
-    dtype = sides["user"].moments.mean.dtype
-    _require(sides["item"].moments.mean.dtype == dtype, "the sides differ in their type")
-    _require(sides["item"].layout.total == sides["user"].layout.total, "the sides differ in length")
-    model = cls(**{name: decoded(value) for name, value in manifest["params"].items()})
-    model.ratings_ = ratings
-    model.global_mean_ = fitted["global_mean"]
-    model.rating_scale_ = fitted["rating_scale"]
-    model.rating_range_ = fitted["rating_range"]
-    model.converged_ = fitted["converged"]
-    model.history_ = [_restore(SweepReport, report, read) for report in manifest["history"]]
-    model._adopt(
-        BatchState(
-            sides=sides,
-            rows={
-                "user": _standardised(ratings.by_user, ratings, dtype.type),
-                "item": _standardised(ratings.by_item, ratings, dtype.type),
-            },
-            **{name: decoded(value) for name, value in manifest["state"].items()},
-        )
-    )
-    return model
-
-
 def _read_manifest(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
     if MANIFEST not in archive.namelist():
-        raise ModelFileError(f"{path} is not a hemf model: it has no {MANIFEST}", value=path)
+        raise ModelFileError(
+            f"{path} is not a hemf model: it has no {MANIFEST}; give a file that save wrote",
+            value=path,
+        )
     manifest = json.loads(archive.read(MANIFEST))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{path} is not a hemf model: its {MANIFEST} is another's", value=path)
+        raise ModelFileError(
+            f"{path} is not a hemf model: its {MANIFEST} is of another format; give a file that "
+            "save wrote",
+            value=path,
+        )
     version = manifest.get("version")
-    _require(type(version) is int and version >= 1, f"its version is {version!r}")
+    if type(version) is not int or version < 1:
+        raise ValueError(f"its version is {version!r}")
     if version > VERSION:
         raise ModelFileError(
             f"{path} was written by hemf {manifest.get('library')} in format {version}; hemf "
@@ -260,16 +133,54 @@ def _read_manifest(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
     return manifest
 
 
+def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str, Any]) -> _Model:
+    from hemf.estimator import _standardised
+    from hemf.inference.batch import BatchState
+    from hemf.inference.callbacks import SweepReport
+    from hemf.model.side import Side
+
+    damaged = archive.testzip()  # before any of it is believed
+    _require(damaged is None, f"the checksum of {damaged} is wrong")
+    model = cls(**{name: decoded(form) for name, form in manifest["params"].items()})
+    for name in _FITTED:
+        setattr(model, name, decoded(manifest["fitted"][name]))
+    ratings = model.ratings_ = _restore_ratings(manifest, archive)
+    # The saved numbers, so that the sums of another machine do not change the last digit.
+    vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
+    model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
+    sides = {side: restored(Side, manifest["sides"][side], archive) for side in _SIDES}
+    user, item = sides["user"], sides["item"]
+    _check_side(user, "user", ratings.n_users)
+    _check_side(item, "item", ratings.n_items)
+    _require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
+    dtype = user.moments.mean.dtype
+    _require(item.moments.mean.dtype == dtype, "the sides differ in their type")
+    rows = {
+        "user": _standardised(ratings.by_user, ratings, dtype.type),
+        "item": _standardised(ratings.by_item, ratings, dtype.type),
+    }
+    plain = {name: decoded(form) for name, form in manifest["state"].items()}
+    model._adopt(BatchState(sides=sides, rows=rows, **plain))
+    return model
+
+
 def _check_side(side: Side, name: str, n_rows: int) -> None:
-    """Hold every array against the shapes that `hemf.model` documents."""
-    layout, count = side.layout, side.membership.shape[-1]
+    """Hold every array against the shape and type that `hemf.model` documents."""
+    layout, count = side.layout, side.communities.count
     order, covariances = layout.order, side.communities.dof.size
-    _require(layout.pinned in (-1, _SIDES.index(name)), f"{name}: layout {layout}")
-    _require(covariances in (1, count), f"{name}: {covariances} covariances")
-    shapes: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+    _require(layout.pinned in (-1, _SIDES.index(name)), f"{name}: it has a wrong {layout}")
+    _require(covariances in (1, count), f"{name}: {covariances} covariances for {count}")
+    storage = side.moments.mean.dtype
+    _require(storage in (np.float32, np.float64), f"{name}: its factors are {storage}")
+    by_row: list[tuple[NDArray[Any], tuple[int, ...]]] = [
         (side.membership, (n_rows, count)),
         (side.moments.mean, (n_rows, layout.total)),
         (side.moments.second, (n_rows, layout.packed)),
+    ]
+    for array, shape in by_row:
+        _check(name, array, storage, shape)
+        _require(array.flags.c_contiguous, f"{name}: an array is transposed")
+    shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
         (side.prior.centre, (order,)),
         (side.prior.scale, (order, order)),
         (side.statistics.size, (count,)),
@@ -282,202 +193,93 @@ def _check_side(side: Side, name: str, n_rows: int) -> None:
         (side.communities.scale, (covariances, order, order)),
         (side.communities.dof, (covariances,)),
     ]
-    for position, (array, shape) in enumerate(shapes):
-        rows = position < 3  # in storage type; all that is shared by the rows is float64
-        dtype = side.moments.mean.dtype if rows else np.dtype(np.float64)
-        _require(
-            array.shape == shape and array.dtype == dtype and dtype.kind == "f",
-            f"{name}: an array of {array.dtype} {array.shape} where {dtype} {shape} belongs",
-        )
-        _require(not rows or array.flags.c_contiguous, f"{name}: an array is transposed")
+    for array, shape in shared:
+        _check(name, array, np.float64, shape)
 
 
-# -- parts of a model --------------------------------------------------------------------------
+def _plain_names(state: BatchState) -> list[str]:
+    return [field.name for field in fields(state) if field.name not in ("sides", "rows")]
 
 
-def _describe(
-    value: Any, at: str, members: dict[str, NDArray[Any] | bytes]
-) -> dict[str, Any] | Any:
-    """Return the manifest's form of a dataclass; its arrays become members."""
-    if is_dataclass(value):
-        return {
-            field.name: _describe(getattr(value, field.name), f"{at}/{field.name}", members)
-            for field in fields(value)
-        }
-    if isinstance(value, np.ndarray):
-        members[f"{at}.npy"] = value
-        return {"array": f"{at}.npy"}
-    if isinstance(value, dict):
-        return {name: encoded(part) for name, part in value.items()}
-    return encoded(value)
-
-
-def _restore(kind: type[_Kind], described: dict[str, Any], read: _MEMBERS) -> _Kind:
-    """Make a dataclass again of what `_describe` returned."""
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for name, part in described.items():
-        if is_dataclass(hints[name]):
-            values[name] = _restore(hints[name], part, read)
-        elif isinstance(part, dict) and set(part) == {"array"}:
-            values[name] = read(part["array"])
-        elif getattr(hints[name], "__origin__", None) is dict:
-            values[name] = {key: decoded(entry) for key, entry in part.items()}
-        else:
-            values[name] = decoded(part)
-    return kind(**values)
-
-
-def _plain_fields(state: BatchState) -> list[Any]:
-    return [field for field in fields(state) if field.name not in ("sides", "rows")]
-
-
-def _describe_ratings(ratings: Ratings, members: dict[str, NDArray[Any] | bytes]) -> dict[str, Any]:
-    table = ratings.by_user
-    described = _describe(table, "ratings", members)
-    if ratings.timestamps is not None:
-        described["timestamps"] = _describe(ratings.timestamps, "ratings/timestamps", members)
-    return dict(described)
-
-
-def _restore_ratings(
-    described: dict[str, Any], users: Vocabulary, items: Vocabulary, read: _MEMBERS
-) -> Ratings:
-    described = dict(described)
-    timestamps = described.pop("timestamps", None)
-    times = None if timestamps is None else read(timestamps["array"])
-    table = _restore(Sparse, described, read)
-    indptr, indices, values = table.indptr, table.indices, table.values
-    shapes = (
-        indptr.shape,
-        indices.shape,
-        values.shape,
-        values.shape if times is None else times.shape,
-    )
-    types = indptr.dtype, indices.dtype, values.dtype, np.int64 if times is None else times.dtype
-    _require(
-        shapes == ((len(users) + 1,), values.shape, (values.size,), values.shape)
-        and types == (np.int64, np.int32, np.float32, np.int64),
-        "the ratings' arrays do not fit together",
-    )
-    in_place = indptr[0] == 0 and indptr[-1] == values.size and bool((np.diff(indptr) >= 0).all())
-    _require(in_place, "the ratings' rows overlap")
+def _restore_ratings(manifest: dict[str, Any], archive: zipfile.ZipFile) -> Ratings:
+    users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in _SIDES)
+    table = restored(Sparse, manifest["ratings"], archive)
+    indptr, indices = table.indptr, table.indices
+    n_ratings = (table.values.size,)
+    _check("ratings", indptr, np.int64, (len(users) + 1,))
+    _check("ratings", indices, np.int32, n_ratings)
+    _check("ratings", table.values, np.float32, n_ratings)
+    timestamps = manifest["timestamps"]
+    if timestamps is not None:
+        timestamps = read_array(archive, timestamps["array"])
+        _check("ratings", timestamps, np.int64, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
+    ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
+    _require(ordered, "ratings: rows overlap")
     inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < len(items))
-    _require(inside, "a rating is of an item that is not there")
-    return Ratings(users, items, table, _transposed(table, len(items)), times)
+    _require(inside, "ratings: one is of an item that is not there")
+    return Ratings(users, items, table, _transposed(table, len(items)), timestamps)
 
 
-def _describe_ids(
-    side: str, ids: NDArray[Any], members: dict[str, NDArray[Any] | bytes]
-) -> dict[str, Any]:
+def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
+    """Put the ids of a side among the members, and return the way they are kept."""
     if ids.dtype == np.int64:
         members[f"{side}/ids.npy"] = ids
-        return {"kind": "integers"}
-    if all(type(value) is str for value in ids):
+        return "integers"
+    values = ids.tolist()
+    if all(type(value) is str for value in values):
         import pyarrow as pa
 
         with suppress(UnicodeEncodeError):  # half a surrogate pair is text that UTF-8 lacks
-            _, offsets, text = pa.array(ids.tolist(), pa.large_string()).buffers()
-            ends = np.frombuffer(offsets, np.int64, count=len(ids) + 1)
+            _, ends, text = pa.array(values, pa.large_string()).buffers()
+            ends = np.frombuffer(ends, np.int64, count=len(values) + 1)
             members[f"{side}/ids-ends.npy"] = ends
-            members[f"{side}/ids-text.npy"] = np.frombuffer(text or b"", np.uint8, count=ends[-1])
-            return {"kind": "text"}
+            members[f"{side}/ids-text.npy"] = np.frombuffer(text or b"", np.uint8)[: ends[-1]]
+            return "text"
     listed = []
-    for row, value in enumerate(ids.tolist()):
+    for row, value in enumerate(values):
         try:
             listed.append(encoded(value))
         except TypeError:
             raise DataError(
                 f"{side} {value!r} cannot be saved: ids in a model file are numbers, text, bytes, "
-                f"dates, UUIDs or tuples of them, not {type(value).__name__}; "
+                f"dates, UUIDs or tuples of these, not {type(value).__name__}; "
                 "turn such ids into text before fitting",
                 value=value,
                 row=row,
             ) from None
     members[f"{side}/ids.json"] = json.dumps(listed, allow_nan=False).encode()
-    return {"kind": "values"}
+    return "values"
 
 
-def _restore_ids(
-    side: str, described: dict[str, Any], archive: zipfile.ZipFile, read: _MEMBERS
-) -> Vocabulary:
+def _restore_ids(side: str, kept_as: str, archive: zipfile.ZipFile) -> Vocabulary:
     from hemf.identifiers import CodedIds
 
-    kind = described["kind"]
     distinct: Any
-    if kind == "integers":
-        distinct = read(f"{side}/ids.npy")
-        _require(distinct.dtype == np.int64 and distinct.ndim == 1, f"{side}: ids are no integers")
+    if kept_as == "integers":
+        distinct = read_array(archive, f"{side}/ids.npy")
+        _check(side, distinct, np.int64, (distinct.size,))
         n_different = np.unique(distinct).size
-    elif kind == "text":
+    elif kept_as == "text":
         import pyarrow as pa
 
-        ends, text = read(f"{side}/ids-ends.npy"), read(f"{side}/ids-text.npy")
-        _require(
-            ends.dtype == np.int64 and text.dtype == np.uint8 and ends.size > 0,
-            f"{side}: ids are no text",
-        )
+        ends = read_array(archive, f"{side}/ids-ends.npy")
+        text = read_array(archive, f"{side}/ids-text.npy")
+        _check(side, ends, np.int64, (max(ends.size, 1),))
+        _check(side, text, np.uint8, (text.size,))
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(text)]
         distinct = pa.Array.from_buffers(pa.large_string(), ends.size - 1, buffers)
         distinct.validate(full=True)
         n_different = len(distinct.unique())
     else:
-        _require(kind == "values", f"{side}: ids are {kind!r}")
-        values = [decoded(value) for value in json.loads(archive.read(f"{side}/ids.json"))]
+        _require(kept_as == "values", f"{side}: ids are kept as {kept_as!r}")
+        values = [decoded(form) for form in json.loads(archive.read(f"{side}/ids.json"))]
         distinct = np.fromiter(values, object, count=len(values))
         n_different = len(set(values))
     _require(n_different == len(distinct), f"{side}: an id is there twice")
     vocabulary = Vocabulary()
     vocabulary.add_coded(CodedIds(np.arange(len(distinct), dtype=np.int32), distinct))
     return vocabulary
-
-
-# -- plain values ------------------------------------------------------------------------------
-
-
-def encoded(value: Any) -> Any:
-    """Return the JSON form of a plain value, from which `decoded` makes exactly that value.
-
-    >>> encoded(("ann", 3, float("inf")))
-    {'tuple': ['ann', 3, {'float': 'inf'}]}
-    >>> encoded(object())
-    Traceback (most recent call last):
-    TypeError: object has no JSON form
-    """
-    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        value = value.item()
-    kind = type(value)
-    if value is None or kind in (bool, str):
-        return value
-    if kind is int and -(2**63) <= value < 2**63:
-        return value
-    if kind is float and math.isfinite(value):
-        return value
-    if kind is list:
-        return [encoded(part) for part in value]
-    if kind is tuple:
-        return {"tuple": [encoded(part) for part in value]}
-    for tag, (tagged, write, _) in _TAGGED.items():
-        if kind is tagged:
-            return {tag: write(value)}
-    raise TypeError(f"{kind.__name__} has no JSON form")
-
-
-def decoded(value: Any) -> Any:
-    """Return the value that `encoded` was given.
-
-    >>> decoded(encoded((1, 2.5, None, b"x")))
-    (1, 2.5, None, b'x')
-    """
-    if isinstance(value, list):
-        return [decoded(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    ((tag, content),) = value.items()
-    if tag == "tuple":
-        return tuple(decoded(part) for part in content)
-    return _TAGGED[tag][2](content)
 
 
 def _parameter(name: str, value: Any) -> Any:
@@ -487,6 +289,13 @@ def _parameter(name: str, value: Any) -> Any:
         return encoded(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError as error:
         raise ParameterError(f"{name}={value!r} cannot be saved: {error}", value=value) from None
+
+
+def _check(where: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
+    _require(
+        array.dtype == dtype and array.shape == shape,
+        f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
+    )
 
 
 def _require(condition: bool, otherwise: str) -> None:

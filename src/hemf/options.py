@@ -22,6 +22,7 @@ def fit_options(model: HeMF) -> FitOptions:
     number("validation_fraction", model.validation_fraction, low=0.0, high=0.9)
     choice("duplicates", model.duplicates, ("last", "mean", "error"))
     checked_range(model.rating_range)
+    choice("noise_scales", model.noise_scales, ("both", "user", "item", None))
     single = choice("dtype", model.dtype, ("float32", "float64")) == "float32"
     return FitOptions(
         n_factors=whole_number("n_factors", model.n_factors, at_least=1),
@@ -29,6 +30,7 @@ def fit_options(model: HeMF) -> FitOptions:
         max_communities={side: _limit(model, side) for side in SIDES},
         tied={side: _tied(model, side) for side in SIDES},
         coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
+        noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
         evb=choice("evb", model.evb, ("closed", "gradient", None)),
         concentration=number("concentration", model.concentration, low=1e-6),
         spread=number("spread", model.spread, low=1e-9),

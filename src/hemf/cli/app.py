@@ -62,4 +62,4 @@ def main() -> None:
         # A terminal that lacks a character shows another one rather than a traceback.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    app()
+    app(prog_name="hemf")

@@ -97,8 +97,11 @@ def new_model(settings: list[str] | None, seed: int, n_jobs: int | None = None) 
     return model
 
 
-def read_ratings(output: Output, data: str, columns: str | None, duplicates: str) -> Ratings:
-    """Read ratings from a file, or from a data set by its name."""
+def read_ratings(output: Output, data: str, columns: str | None, **options: Any) -> Ratings:
+    """Read ratings from a file, or from a data set by its name.
+
+    ``options`` are those of `Ratings.from_any`.
+    """
     from hemf import Ratings, datasets
 
     chosen = parse_columns(columns)
@@ -109,7 +112,7 @@ def read_ratings(output: Output, data: str, columns: str | None, duplicates: str
         with download(output, data) as progress:
             datasets.fetch(data, progress=progress)
         with output.status(f"reading {data}"):
-            return Ratings.from_any(tuple(datasets.load(data)), duplicates=duplicates)
+            return Ratings.from_any(tuple(datasets.load(data)), **options)
     if not path.exists() and not path.suffix:
         raise DataError(
             f"{data}: no such file, and no data set of that name; there are "
@@ -117,7 +120,7 @@ def read_ratings(output: Output, data: str, columns: str | None, duplicates: str
             value=data,
         )
     with output.status(f"reading {data}"):
-        return Ratings.from_any(path, columns=chosen, duplicates=duplicates)
+        return Ratings.from_any(path, columns=chosen, **options)
 
 
 def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:

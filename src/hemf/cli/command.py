@@ -23,8 +23,10 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 _SHARED = {"json": Json, "quiet": Quiet, "debug": Debug}
 
 
-def command(app: typer.Typer, function: Callable[..., None]) -> None:
-    """Make a function a command of its name; its first parameter is the `Output`.
+def command(
+    app: typer.Typer, function: Callable[..., None], *, name: str | None = None
+) -> None:
+    """Make a function a command, of its own name if no other is given; its first parameter is the `Output`.
 
     The function declares its own options, and is given those that every command has.
     """
@@ -43,7 +45,7 @@ def command(app: typer.Typer, function: Callable[..., None]) -> None:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = function.__doc__
-    app.command(function.__name__)(run)
+    app.command(name or function.__name__)(run)
 
 
 @contextmanager

@@ -37,10 +37,15 @@ def fit(
     n_jobs: arguments.Jobs = None,
 ) -> None:
     """Learn from ratings and keep the model in a file."""
+    from hemf.cli.progress import FitProgress, warm_up
+
     model = arguments.new_model(settings, seed, n_jobs)
     for path in (model_file, report):
         arguments.check_writable(path)
-    ratings = fit_with_progress(output, model, data, columns)
+    warm_up(output, model)
+    ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
+    with FitProgress(output) as progress:
+        model.fit(ratings, callbacks=[progress])
     with output.status(f"writing {model_file}"):
         model.save(model_file)
     if report is not None:
@@ -50,17 +55,6 @@ def fit(
             write_report(report, model, title=Path(data).name, held_out=held_out(model, ratings))
     document = {**summary(model), "model": str(model_file), "report": report and str(report)}
     output.result(document, lambda: _show(output, model, model_file, report))
-
-
-def fit_with_progress(output: Output, model: HeMF, data: str, columns: str | None) -> Ratings:
-    """Read ratings, fit the model to them, and return them."""
-    from hemf.cli.progress import FitProgress, warm_up
-
-    warm_up(output, model)
-    ratings = arguments.read_ratings(output, data, columns, model.duplicates)
-    with FitProgress(output) as progress:
-        model.fit(ratings, callbacks=[progress])
-    return ratings
 
 
 def held_out(model: HeMF, ratings: Ratings) -> Ratings | None:

@@ -39,7 +39,10 @@ def predict(
         typer.Option("--columns", metavar="A,B", help="Columns of user and item."),
     ] = None,
 ) -> None:
-    """Predict ratings of pairs: mean, standard deviation, and whether both ids are known."""
+    """Predict the ratings of pairs.
+
+    Gives mean, standard deviation, and whether user and item are known to the model.
+    """
     from hemf import HeMF
     from hemf.cli.tables import check_table_name, write_table
     from hemf.ratings import pairs_from_any
@@ -110,7 +113,10 @@ def recommend(
     ] = False,
     seed: arguments.Seed = 0,
 ) -> None:
-    """List the best items for users, with the rating to expect and its standard deviation."""
+    """List the best items for users.
+
+    Each comes with the rating to expect and its standard deviation.
+    """
     from hemf import HeMF
 
     with output.status(f"reading {model_file}"):

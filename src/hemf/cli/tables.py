@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hemf.errors import DataError
+from hemf.writing import replacing
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -33,6 +31,7 @@ def check_table_name(path: Path | None) -> None:
 def write_table(path: Path, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write columns to CSV, TSV or Parquet, by the ending of the name.
 
+    >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "two.csv"
     >>> write_table(path, {"user": np.array(["ann", "bob"], object), "mean": np.array([1.5, 2])})
     >>> path.read_text().split()
@@ -51,26 +50,6 @@ def write_table(path: Path, columns: Mapping[str, np.ndarray[Any, Any]]) -> None
 
             options = csv.WriteOptions(delimiter=DELIMITERS[path.suffix.lower()])
             csv.write_csv(table, fresh, options)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a file beside ``path`` that takes its place once all is written."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    os.close(handle)
-    fresh = Path(name)
-    try:
-        yield fresh
-        os.chmod(fresh, 0o666 & ~_umask())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _arrow(values: np.ndarray[Any, Any]) -> Any:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hemf.model.communities import Communities, Statistics
 from hemf.model.layout import Layout
-from hemf.model.packing import Array, pack, unpack
+from hemf.model.packing import Array, Float64, pack, unpack
 from hemf.model.side import Moments
 
 CHUNKS = 64
@@ -36,7 +36,10 @@ class Shared:
 
     layout: Layout
     communities: Communities
-    noise: float
+    noise: Float64
+    """σ²/τ_i of every row."""
+    other_weight: Float64
+    """υ_j of the other side's rows."""
     coupled: bool = True
     """q(a, z) together; otherwise the paper's q(a) q(z)."""
     hold: bool = False
@@ -51,10 +54,11 @@ def half_sweep(
     membership: Array,
     *,
     n_jobs: int | None = None,
-) -> tuple[Statistics, float]:
+) -> tuple[Statistics, Float64]:
     """Update all rows of one side against the other side's moments.
 
-    Writes ``own`` and ``membership``; returns the additive statistics and Σ E(r - a·b)².
+    Writes ``own`` and ``membership``; returns the additive statistics and, for
+    every row, Σ_j υ_j E(r - a·b)².
     """
     from hemf.kernels import rows as kernels
 
@@ -71,14 +75,17 @@ def half_sweep(
     size = np.zeros((n_chunks, count))
     first = np.zeros((n_chunks, count, order))
     scatter = np.zeros((n_chunks, covariances, precision.shape[1]))
-    totals = np.zeros((n_chunks, 2))
+    entropy = np.zeros((n_chunks, 1))
+    errors = np.zeros(rows.indptr.size - 1)
+    noise = np.ascontiguousarray(shared.noise)
+    weight = shared.other_weight.astype(other.mean.dtype)
 
     def work(chunk: int) -> None:
         run(
             cuts[chunk], cuts[chunk + 1], rows.indptr, rows.indices, rows.values,
-            other.mean, other.second, free, layout.pinned, shared.noise,
-            precision, pull, log_weight, shared.hold, own.mean, own.second, membership,
-            size[chunk], first[chunk], scatter[chunk], totals[chunk],
+            other.mean, other.second, weight, free, layout.pinned, noise,
+            precision, pull, log_weight, shared.hold, own.mean, own.second, membership, errors,
+            size[chunk], first[chunk], scatter[chunk], entropy[chunk],
         )  # fmt: skip
 
     threads = thread_count(n_jobs)
@@ -89,14 +96,13 @@ def half_sweep(
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(work, range(n_chunks)):
                 pass
-    squared_error, entropy = totals.sum(axis=0)
     statistics = Statistics(
         size=size.sum(axis=0),
         first=first.sum(axis=0),
         scatter=unpack(scatter.sum(axis=0)),
-        entropy=float(entropy),
+        entropy=float(entropy.sum()),
     )
-    return statistics, float(squared_error)
+    return statistics, errors
 
 
 def chunk_bounds(indptr: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int64]:

@@ -11,6 +11,7 @@ from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.start import seed_communities
 from hemf.model import bound
+from hemf.model.noise import best_shape, noise_term, scale_posterior
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -38,12 +39,13 @@ class BatchState:
     sides: dict[str, Side]
     rows: dict[str, Rows]
     noise: float
-    """σ², in units of the ratings' variance."""
+    """σ², in units of the ratings' variance; a row's own is σ²/τ_i."""
     unit: float
     """Standard deviation of the ratings, for the bound in the rating's own scale."""
     sweeps: int = 0
     seeded_at: int | None = None
     squared_error: float = float("nan")
+    """Σ τ_i υ_j E(r_ij - a_i·b_j)² after the last half-sweep."""
 
     @property
     def n_ratings(self) -> int:
@@ -64,6 +66,9 @@ class BatchState:
                 side.statistics, side.communities, side.prior
             ).items():
                 terms[f"{name} {term}"] = value
+            if side.noise_scales is not None:
+                counts = np.diff(self.rows[name].indptr)
+                terms[f"{name} noise"] = noise_term(side.noise_scales, counts)
         return terms
 
 
@@ -78,16 +83,33 @@ def update_side(
     """One half-sweep: rows, then communities, of one side."""
     side = state.sides[name]
     other = state.sides["item" if name == "user" else "user"]
-    shared = Shared(side.layout, side.communities, state.noise, coupled=coupled, hold=hold)
-    statistics, state.squared_error = half_sweep(
+    shared = Shared(
+        side.layout,
+        side.communities,
+        noise=state.noise / side.weights,
+        other_weight=other.weights,
+        coupled=coupled,
+        hold=hold,
+    )
+    statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
+    if side.noise_scales is not None:
+        shape = side.noise_scales.prior_shape
+        counts = np.diff(state.rows[name].indptr)
+        side.noise_scales = scale_posterior(errors / state.noise, counts, shape)
+    state.squared_error = float(errors @ side.weights)
     side.refresh(statistics)
 
 
 def learn_noise(state: BatchState) -> None:
-    """σ² = mean of E(r - a·b)²."""
+    """σ² = mean of τ_i υ_j E(r - a·b)², and how much the scales τ and υ differ."""
     state.noise = max(state.squared_error / state.n_ratings, NOISE_FLOOR)
+    for side in state.sides.values():
+        if side.noise_scales is not None:
+            side.noise_scales = replace(
+                side.noise_scales, prior_shape=best_shape(side.noise_scales)
+            )
 
 
 def sweep(

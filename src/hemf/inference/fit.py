@@ -31,6 +31,7 @@ class FitOptions:
     max_communities: dict[str, int]
     tied: dict[str, bool]
     coupled: bool
+    noise_scales: dict[str, bool]
     evb: str | None
     concentration: float
     spread: float
@@ -65,6 +66,7 @@ def start_state(
             spread=options.spread,
             rng=rng,
             dtype=options.dtype,
+            noise_scales=options.noise_scales[name],
         )
     return BatchState(sides=sides, rows=rows, noise=1.0, unit=unit)
 

@@ -13,6 +13,7 @@ import numpy as np
 from hemf.model.communities import Statistics, community_posterior
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
+from hemf.model.noise import NoiseScales
 from hemf.model.packing import Float64
 from hemf.model.side import Moments, Side
 
@@ -29,6 +30,7 @@ def start_side(
     spread: float,
     rng: np.random.Generator,
     dtype: type[np.floating],
+    noise_scales: bool = False,
 ) -> Side:
     """Return a side with one community, offsets at zero and small random factors."""
     order = layout.order
@@ -50,6 +52,7 @@ def start_side(
         membership=np.ones((n_rows, 1), dtype),
         statistics=nothing,
         communities=community_posterior(nothing, prior),
+        noise_scales=NoiseScales.start(n_rows) if noise_scales else None,
     )
 
 

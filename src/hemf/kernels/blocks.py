@@ -26,36 +26,40 @@ def gather(
     values: Any,
     other_mean: Any,
     other_second: Any,
+    other_weight: Any,
     gram: Any,
     moment: Any,
 ) -> float:
-    """Sum E[b bᵀ] into ``gram`` and r E[b] into ``moment`` over a row's ratings; return Σ r²."""
+    """Sum w E[b bᵀ] into ``gram`` and w r E[b] into ``moment``; return Σ w r².
+
+    The sums are over a row's ratings, w the weight of the other side's row.
+    """
     gram[:] = 0
     moment[:] = 0
     squares = 0.0
     k, end = indptr[row], indptr[row + 1]
     while k + 4 <= end:
-        r0, r1, r2, r3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        s0, s1 = other_second[indices[k]], other_second[indices[k + 1]]
-        s2, s3 = other_second[indices[k + 2]], other_second[indices[k + 3]]
+        j0, j1, j2, j3 = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
+        w0, w1, w2, w3 = other_weight[j0], other_weight[j1], other_weight[j2], other_weight[j3]
+        s0, s1, s2, s3 = other_second[j0], other_second[j1], other_second[j2], other_second[j3]
         for p in range(gram.size):
-            gram[p] += (s0[p] + s1[p]) + (s2[p] + s3[p])
-        m0, m1 = other_mean[indices[k]], other_mean[indices[k + 1]]
-        m2, m3 = other_mean[indices[k + 2]], other_mean[indices[k + 3]]
+            gram[p] += (w0 * s0[p] + w1 * s1[p]) + (w2 * s2[p] + w3 * s3[p])
+        r0, r1, r2, r3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+        x0, x1, x2, x3 = w0 * r0, w1 * r1, w2 * r2, w3 * r3
+        m0, m1, m2, m3 = other_mean[j0], other_mean[j1], other_mean[j2], other_mean[j3]
         for t in range(moment.size):
-            moment[t] += (r0 * m0[t] + r1 * m1[t]) + (r2 * m2[t] + r3 * m3[t])
-        squares += (
-            np.float64(r0) * r0 + np.float64(r1) * r1 + np.float64(r2) * r2 + np.float64(r3) * r3
-        )
+            moment[t] += (x0 * m0[t] + x1 * m1[t]) + (x2 * m2[t] + x3 * m3[t])
+        squares += np.float64(x0) * r0 + np.float64(x1) * r1
+        squares += np.float64(x2) * r2 + np.float64(x3) * r3
         k += 4
     while k < end:
-        r0 = values[k]
-        s0, m0 = other_second[indices[k]], other_mean[indices[k]]
+        w0, r0 = other_weight[indices[k]], values[k]
+        s0, m0, x0 = other_second[indices[k]], other_mean[indices[k]], w0 * r0
         for p in range(gram.size):
-            gram[p] += s0[p]
+            gram[p] += w0 * s0[p]
         for t in range(moment.size):
-            moment[t] += r0 * m0[t]
-        squares += np.float64(r0) * r0
+            moment[t] += x0 * m0[t]
+        squares += np.float64(x0) * r0
         k += 1
     return squares
 
@@ -69,6 +73,7 @@ def gather_block(
     values: Any,
     other_mean: Any,
     other_second: Any,
+    other_weight: Any,
     gram_row: Any,
     moment_row: Any,
     gram: Any,
@@ -79,8 +84,9 @@ def gather_block(
     for b in range(WIDTH):
         if b < count:
             squares[b] = gather(
-                start + b, indptr, indices, values, other_mean, other_second, gram_row, moment_row
-            )
+                start + b, indptr, indices, values, other_mean, other_second, other_weight,
+                gram_row, moment_row,
+            )  # fmt: skip
         else:
             gram_row[:] = 0
             moment_row[:] = 0
@@ -97,24 +103,28 @@ def data_part(
     moment: Any,
     free: Any,
     pinned: int,
-    noise: float,
+    noise: Any,
+    start: int,
+    count: int,
     data_precision: Any,
     data_pull: Any,
 ) -> None:
-    """G/σ² and h/σ² on the free coordinates, with what the pinned one explains taken off h."""
-    scale = 1.0 / noise
+    """Divide G and h by the row's σ², on the free coordinates; the pinned one's part leaves h."""
+    scale = np.ones(WIDTH)
+    for b in range(count):
+        scale[b] = 1.0 / noise[start + b]
     p = 0
     for i in range(free.size):
         for b in range(WIDTH):
-            data_pull[i, b] = moment[free[i], b] * scale
+            data_pull[i, b] = moment[free[i], b] * scale[b]
         if pinned >= 0:
             u = gram[packed(free[i], pinned)]
             for b in range(WIDTH):
-                data_pull[i, b] -= u[b] * scale
+                data_pull[i, b] -= u[b] * scale[b]
         for j in range(i + 1):
             v = gram[packed(free[i], free[j])]
             for b in range(WIDTH):
-                data_precision[p, b] = v[b] * scale
+                data_precision[p, b] = v[b] * scale[b]
             p += 1
 
 
@@ -167,10 +177,10 @@ def write_block(
     squares: Any,
     mean: Any,
     second: Any,
-) -> float:
-    """Store a block's moments with the pinned coordinate in place; return Σ E(r - a·b)²."""
+    errors: Any,
+) -> None:
+    """Store a block's moments with the pinned coordinate in place, and each row's error."""
     order = free.size
-    error = 0.0
     for b in range(count):
         row_error = squares[b]
         mean_out, second_out = mean[start + b], second[start + b]
@@ -191,8 +201,7 @@ def write_block(
                 second_out[at] = row_second[p, b]
                 row_error += (1.0 if i == j else 2.0) * row_second[p, b] * gram[at, b]
                 p += 1
-        error += row_error
-    return error
+        errors[start + b] = row_error
 
 
 @inner

@@ -22,7 +22,7 @@ def symmetric(packed: npt.NDArray[np.floating]) -> Float64:
     >>> symmetric(np.array([1.0, 2.0, 3.0])).tolist()
     [[1.0, 2.0], [2.0, 3.0]]
     """
-    order = int(round((np.sqrt(8 * packed.size + 1) - 1) / 2))
+    order = round((np.sqrt(8 * packed.size + 1) - 1) / 2)
     lower = np.zeros((order, order))
     lower[np.tril_indices(order)] = packed
     return np.asarray(lower + np.tril(lower, -1).T)
@@ -38,13 +38,14 @@ def triangle(matrix: Float64) -> Float64:
 
 
 def data_part(
-    row: int, indptr: Any, indices: Any, values: Any, other_mean: Any, other_second: Any
-) -> tuple[Float64, Float64, float]:
-    """Return G_i = Σ_j E[b_j b_jᵀ], h_i = Σ_j r_ij n_j and Σ_j r_ij² over a row's ratings.
+    row: int, indptr: Any, indices: Any, values: Any, other_mean: Any, other_second: Any,
+    other_weight: Any,
+) -> tuple[Float64, Float64, float]:  # fmt: skip
+    """Return G_i = Σ_j υ_j E[b_j b_jᵀ], h_i = Σ_j υ_j r_ij n_j and Σ_j υ_j r_ij².
 
     >>> means, seconds = np.array([[2.0], [3.0]]), np.array([[5.0], [9.5]])
     >>> gram, pull, squares = data_part(
-    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds)
+    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds, np.ones(2))
     >>> gram.tolist(), pull.tolist(), squares
     ([[14.5]], [-1.0], 2.0)
     """
@@ -52,9 +53,10 @@ def data_part(
     G, h, squares = np.zeros((total, total)), np.zeros(total), 0.0
     for k in range(indptr[row], indptr[row + 1]):
         j, r = indices[k], float(values[k])
-        G += symmetric(other_second[j].astype(np.float64))
-        h += r * other_mean[j].astype(np.float64)
-        squares += r * r
+        weight = float(other_weight[j])
+        G += weight * symmetric(other_second[j].astype(np.float64))
+        h += weight * r * other_mean[j].astype(np.float64)
+        squares += weight * r * r
     return G, h, squares
 
 
@@ -146,48 +148,48 @@ def with_pinned(m: Float64, second: Float64, free: Any, pinned: int) -> tuple[Fl
 
 def coupled_rows(
     low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
-    other_second: Any, free: Any, pinned: int, noise: float, precision: Any, pull: Any,
-    log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any,
-    size: Any, first: Any, scatter: Any, totals: Any,
+    other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
+    pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
+    size: Any, first: Any, scatter: Any, entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows low ≤ i < high."""
     for i in range(low, high):
-        data = data_part(i, indptr, indices, values, other_mean, other_second)
+        data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
-        means, covariances = posteriors(G, h, noise, precision, pull)
+        means, covariances = posteriors(G, h, noise[i], precision, pull)
         if hold:
             q = membership[i].astype(np.float64)
         else:
             q = memberships(log_weight, means, covariances)
         membership[i] = q
-        mean[i], second[i], error = row_moments(q, means, covariances, data, free, pinned)
-        totals += error, entropy(q, covariances)
+        mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
+        entropies += entropy(q, covariances)
         add_statistics(q, means, covariances, size, first, scatter)
 
 
 def mean_field_rows(
     low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
-    other_second: Any, free: Any, pinned: int, noise: float, precision: Any, pull: Any,
-    log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any,
-    size: Any, first: Any, scatter: Any, totals: Any,
+    other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
+    pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
+    size: Any, first: Any, scatter: Any, entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows low ≤ i < high (the paper's form)."""
     communities = pull.shape[0]
     P = np.array([symmetric(part) for part in precision])
     P = np.broadcast_to(P, (communities, *P.shape[1:]))
     for i in range(low, high):
-        data = data_part(i, indptr, indices, values, other_mean, other_second)
+        data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
         q = membership[i].astype(np.float64)
-        S = np.linalg.inv(G / noise + np.einsum("d,dij->ij", q, P))  # S_i⁻¹ = G/σ² + Σ_d q(d) P_d
-        m = S @ (h / noise + q @ pull)
+        S = np.linalg.inv(G / noise[i] + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
+        m = S @ (h / noise[i] + q @ pull)
         if not hold:  # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
             q = shares(log_weight + pull @ m - 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m)))
         means = np.tile(m, (communities, 1))
         covariances = np.tile(S, (communities, 1, 1))
         membership[i] = q
-        mean[i], second[i], error = row_moments(q, means, covariances, data, free, pinned)
-        totals += error, entropy(q, covariances)
+        mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
+        entropies += entropy(q, covariances)
         add_statistics(q, means, covariances, size, first, scatter)
 
 

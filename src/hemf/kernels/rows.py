@@ -11,14 +11,17 @@ Arguments shared by the kernels here and their twins in `reference`:
 indptr … values    int64, int32, storage   the rows' ratings, centred and scaled
 other_mean         (other rows, total)     E[b], storage type
 other_second       (other rows, packed)    E[b bᵀ], packed lower triangle
+other_weight       (other rows,)           υ_j, how much more than others a row's ratings count
 free               (order,)                which coordinates the posterior covers
+noise              (rows,)                 σ²/τ_i of each row
 precision          (C, packed order)       P_d = E[Σ_d⁻¹]; C = 1 where covariances are tied
 pull               (D, order)              P_d m_d
 log_weight         (D,)                    the terms of ln q_i(d) that do not depend on the row
 mean, second       as the other side's     written
 membership         (rows, D)               q_i(d); written unless ``hold``
+errors             (rows,)                 written: Σ_j υ_j E(r_ij - a·b)²
 size, first, …     float64                 added to: ρ_d, Σ q m, Σ q (S + mmᵀ)
-totals             (2,)                    added to: Σ E(r-a·b)², Σ q (½ ln|S| - ln q)
+entropy            (1,)                    added to: Σ q (½ ln|S| - ln q)
 =================  ======================  =========================================================
 """
 
@@ -42,8 +45,9 @@ from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_f
 
 @kernel(
     """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
-    int64[::1], int64, float64, float64[:, ::1], float64[:, ::1], float64[::1], boolean,
-    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1],
+    {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
+    float64[::1], boolean,
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
     float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
 )
 def coupled_rows(
@@ -54,6 +58,7 @@ def coupled_rows(
     values: Any,
     other_mean: Any,
     other_second: Any,
+    other_weight: Any,
     free: Any,
     pinned: Any,
     noise: Any,
@@ -64,10 +69,11 @@ def coupled_rows(
     mean: Any,
     second: Any,
     membership: Any,
+    errors: Any,
     size: Any,
     first: Any,
     scatter: Any,
-    totals: Any,
+    entropy: Any,
 ) -> None:
     """Update q(a_i, z_i) of the rows low ≤ i < high, factor and membership together."""
     order = free.size
@@ -99,13 +105,14 @@ def coupled_rows(
             values,
             other_mean,
             other_second,
+            other_weight,
             gram_row,
             moment_row,
             gram,
             moment,
             squares,
         )
-        data_part(gram, moment, free, pinned, noise, data_precision, data_pull)
+        data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
         for d in range(communities):
             c = 0 if tied else d
             factor, y = factors[c], solutions[d]
@@ -140,7 +147,7 @@ def coupled_rows(
                 q = share[d, b]
                 total += q
                 if q > 0.0:
-                    totals[1] += q * (half_log_det[c, b] - np.log(q))
+                    entropy[0] += q * (half_log_det[c, b] - np.log(q))
                 membership[start + b, d] = q
             if total == 0.0:
                 continue
@@ -164,15 +171,17 @@ def coupled_rows(
                 ones[b] = 1.0 if b < count else 0.0
             solutions[0, :, :] = 0.0
             add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
-        totals[0] += write_block(
-            start, count, free, pinned, row_mean, row_second, gram, moment, squares, mean, second
-        )
+        write_block(
+            start, count, free, pinned, row_mean, row_second, gram, moment, squares,
+            mean, second, errors,
+        )  # fmt: skip
 
 
 @kernel(
     """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
-    int64[::1], int64, float64, float64[:, ::1], float64[:, ::1], float64[::1], boolean,
-    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1],
+    {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
+    float64[::1], boolean,
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
     float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
 )
 def mean_field_rows(
@@ -183,6 +192,7 @@ def mean_field_rows(
     values: Any,
     other_mean: Any,
     other_second: Any,
+    other_weight: Any,
     free: Any,
     pinned: Any,
     noise: Any,
@@ -193,10 +203,11 @@ def mean_field_rows(
     mean: Any,
     second: Any,
     membership: Any,
+    errors: Any,
     size: Any,
     first: Any,
     scatter: Any,
-    totals: Any,
+    entropy: Any,
 ) -> None:
     """Update q(a_i) q(z_i) of the rows low ≤ i < high, one after the other (the paper's form)."""
     order = free.size
@@ -225,13 +236,14 @@ def mean_field_rows(
             values,
             other_mean,
             other_second,
+            other_weight,
             gram_row,
             moment_row,
             gram,
             moment,
             squares,
         )
-        data_part(gram, moment, free, pinned, noise, factor, row_mean)
+        data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
         for d in range(communities):
             c = 0 if tied else d
             for b in range(WIDTH):
@@ -267,19 +279,20 @@ def mean_field_rows(
                         p += 1
             normalise(share, count)
         for b in range(count):
-            totals[1] += half_log_det[b]
+            entropy[0] += half_log_det[b]
         for d in range(communities):
             c = 0 if tied else d
             for b in range(count):
                 q = share[d, b]
                 if q > 0.0:
-                    totals[1] -= q * np.log(q)
+                    entropy[0] -= q * np.log(q)
                 membership[start + b, d] = q
                 size[d] += q
                 for i in range(order):
                     first[d, i] += q * row_mean[i, b]
                 for p in range(triangle):
                     scatter[c, p] += q * row_second[p, b]
-        totals[0] += write_block(
-            start, count, free, pinned, row_mean, row_second, gram, moment, squares, mean, second
-        )
+        write_block(
+            start, count, free, pinned, row_mean, row_second, gram, moment, squares,
+            mean, second, errors,
+        )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from hemf.model.communities import Communities, Statistics, community_posterior
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
+from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
 
 
@@ -39,6 +40,13 @@ class Side:
     """q_i(d), (rows, D)."""
     statistics: Statistics
     communities: Communities
+    noise_scales: NoiseScales | None = None
+    """How noisy each row's ratings are; None where all are equally so."""
+
+    @property
+    def weights(self) -> Float64:
+        """E[τ_i], how much a row's ratings count, (rows,)."""
+        return np.ones(self.n_rows) if self.noise_scales is None else self.noise_scales.mean
 
     @property
     def n_rows(self) -> int:

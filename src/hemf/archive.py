@@ -1,0 +1,215 @@
+"""Files of plain values and arrays: one zip of JSON and ``.npy`` members, and never a pickle.
+
+The zip is stored, not compressed, and holds no clock time: the same content gives the same bytes.
+It takes the place of an older file in one step, once all of it is on the disk.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, get_type_hints
+from uuid import UUID
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from hemf.errors import ModelFileError
+
+Members = dict[str, NDArray[Any] | bytes]
+"""Content of an archive by name: arrays, and bytes of anything else."""
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member; a zip cannot go without a time
+_Kind = TypeVar("_Kind")
+
+# Values that JSON has no form for, as {tag: text}.
+_TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
+    "int": (int, hex, lambda text: int(text, 16)),  # beyond 64 bits; hex has no limit on digits
+    "float": (float, repr, float),  # NaN and infinities
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "uuid": (UUID, str, UUID),
+}
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def write_archive(
+    path: str | os.PathLike[str], members: Mapping[str, NDArray[Any] | bytes]
+) -> None:
+    """Write members to one file, all of them or nothing.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers.zip"
+    >>> write_archive(path, {"three.npy": np.arange(3)})
+    >>> read_array(zipfile.ZipFile(path), "three.npy")
+    array([0, 1, 2])
+    """
+    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info.create_system = 3  # the same bytes on every system
+            info.external_attr = 0o644 << 16
+            with archive.open(info, "w", force_zip64=True) as member:
+                if isinstance(content, bytes):
+                    member.write(content)
+                else:
+                    npy.write_array(member, content, allow_pickle=False)  # piece by piece
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of ``path`` once everything is on the disk, and only then.
+
+    Whatever goes wrong before, an older file stays as it was and nothing is left beside it.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with replacing(path) as stream:
+    ...     _ = stream.write(b"new"), path.exists()
+    >>> path.read_bytes()
+    b'new'
+    """
+    target = Path(os.path.realpath(Path(path).expanduser()))  # a link stays a link
+    if target.is_dir():
+        raise ModelFileError(f"{path} is a directory; give the name of a file", value=str(path))
+    if target.exists() and not target.is_file():
+        raise ModelFileError(f"{path} is a device; give the name of a file", value=str(path))
+    temporary = target.with_name(f".hemf-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise ModelFileError(
+            f"{path} could not be saved: {error.strerror or error}; nothing was changed. Make "
+            "room, or choose a folder that exists and may be written to",
+            value=str(path),
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name last through a loss of power, on systems that can."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):  # the file is in its place; some file systems know no such flush
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Return one array of an archive, in this machine's byte order; see `write_archive`."""
+    with archive.open(name) as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+# -- dataclasses -------------------------------------------------------------------------------
+
+
+def described(value: Any, at: str, members: Members) -> Any:
+    """Return the JSON form of a dataclass; its arrays become members under the name ``at``.
+
+    >>> from hemf.model.side import Moments
+    >>> members = {}
+    >>> described(Moments(np.zeros((1, 2)), np.zeros((1, 3))), "moments", members)["mean"]
+    {'array': 'moments/mean.npy'}
+    >>> list(members)
+    ['moments/mean.npy', 'moments/second.npy']
+    """
+    if is_dataclass(value):
+        return {
+            field.name: described(getattr(value, field.name), f"{at}/{field.name}", members)
+            for field in fields(value)
+        }
+    if isinstance(value, np.ndarray):
+        members[f"{at}.npy"] = value
+        return {"array": f"{at}.npy"}
+    if isinstance(value, dict):
+        return {name: encoded(part) for name, part in value.items()}
+    return encoded(value)
+
+
+def restored(kind: type[_Kind], form: dict[str, Any], archive: zipfile.ZipFile) -> _Kind:
+    """Make a dataclass again of what `described` returned."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, part in form.items():
+        if is_dataclass(hints[name]):
+            values[name] = restored(hints[name], part, archive)
+        elif isinstance(part, dict) and set(part) == {"array"}:
+            values[name] = read_array(archive, part["array"])
+        elif getattr(hints[name], "__origin__", None) is dict:
+            values[name] = {key: decoded(entry) for key, entry in part.items()}
+        else:
+            values[name] = decoded(part)
+    return kind(**values)
+
+
+# -- plain values ------------------------------------------------------------------------------
+
+
+def encoded(value: Any) -> Any:
+    """Return the JSON form of a plain value, from which `decoded` makes exactly that value.
+
+    >>> encoded(("ann", 3, float("inf")))
+    {'tuple': ['ann', 3, {'float': 'inf'}]}
+    >>> encoded(object())
+    Traceback (most recent call last):
+    TypeError: object has no JSON form
+    """
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        value = value.item()
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int and -(2**63) <= value < 2**63:
+        return value
+    if kind is float and math.isfinite(value):
+        return value
+    if kind is list:
+        return [encoded(part) for part in value]
+    if kind is tuple:
+        return {"tuple": [encoded(part) for part in value]}
+    for tag, (tagged, write, _) in _TAGGED.items():
+        if kind is tagged:
+            return {tag: write(value)}
+    raise TypeError(f"{kind.__name__} has no JSON form")
+
+
+def decoded(form: Any) -> Any:
+    """Return the value that `encoded` was given.
+
+    >>> decoded(encoded((1, 2.5, None, b"x")))
+    (1, 2.5, None, b'x')
+    """
+    if isinstance(form, list):
+        return [decoded(part) for part in form]
+    if not isinstance(form, dict):
+        return form
+    ((tag, content),) = form.items()
+    if tag == "tuple":
+        return tuple(decoded(part) for part in content)
+    return _TAGGED[tag][2](content)

@@ -1,0 +1,137 @@
+"""``hemf demo``: the whole of it in a minute, on ratings made on the spot."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.output import Output
+
+if TYPE_CHECKING:
+    from hemf import HeMF, Ratings
+    from hemf.datasets import SyntheticRatings
+
+HELD_OUT = 0.1
+
+
+def demo(
+    output: Output,
+    report: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the report.")
+    ] = Path("report.html"),
+    seed: arguments.Seed = 0,
+) -> None:
+    """See it all in a minute, on made-up ratings.
+
+    Fits, predicts, recommends and draws on ratings made on the spot; writes a report.
+    """
+    from hemf import HeMF, Ratings, datasets, evaluation
+    from hemf.cli.evaluate import predicted
+    from hemf.cli.prediction import ranked_items
+    from hemf.cli.progress import FitProgress, warm_up
+    from hemf.report import write_report
+
+    begin = time.perf_counter()
+    arguments.check_writable(report)
+    drawn = datasets.demo_ratings(seed)
+    ratings = Ratings.from_any(drawn.frame())
+    learn, withhold = evaluation.random_split(ratings.n_ratings, HELD_OUT, rng=seed)
+    train, test = ratings.select(learn), ratings.select(withhold)
+    output.remark(
+        f"A film club made on the spot: {train.n_ratings:,} ratings by {ratings.n_users} people "
+        f"of {ratings.n_items} films to learn from, {test.n_ratings:,} withheld."
+    )
+    model = HeMF(rng=seed)
+    warm_up(output, model)
+    with FitProgress(output) as progress:
+        model.fit(train, callbacks=[progress])
+    actual, mean, std = predicted(model, test)
+    user = example_user(train)
+    facts: dict[str, Any] = {
+        "rmse": evaluation.rmse(actual, mean),
+        "bias_rmse": evaluation.rmse(actual, bias_predictions(train, test)),
+        "noise": drawn.noise,
+        "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
+        "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
+        "sweeps": model.n_sweeps_,
+        "user": user,
+        "recommendations": ranked_items(model, user, 5),
+    }
+    with output.status("drawing the report"):
+        write_report(
+            report,
+            model,
+            title="A film club",
+            held_out=test,
+            example_user=user,
+            facts={"RMSE of user + item biases": f"{facts['bias_rmse']:.4f}"},
+        )
+    facts["report"] = str(report)
+    facts["seconds"] = round(time.perf_counter() - begin, 2)
+    output.result(facts, lambda: _show(output, facts))
+
+
+def example_user(ratings: Ratings) -> Any:
+    """Return the user with the most ratings: there is most to see."""
+    import numpy as np
+
+    return ratings.users.ids[int(np.argmax(np.diff(ratings.by_user.indptr)))]
+
+
+def bias_predictions(train: Ratings, test: Ratings, *, damping: float = 5.0) -> Any:
+    """Mean + user bias + item bias, learnt in turns, for the test pairs: the rival to beat.
+
+    Both have the same rows. ``damping`` ratings of no bias are added to every row.
+    """
+    import numpy as np
+
+    users, items, values = train.triples()
+    rest = values - train.mean
+    user_bias, item_bias = np.zeros(train.n_users), np.zeros(train.n_items)
+    user_count = np.bincount(users, minlength=train.n_users) + damping
+    item_count = np.bincount(items, minlength=train.n_items) + damping
+    for _ in range(10):
+        user_sum = np.bincount(users, rest - item_bias[items], minlength=train.n_users)
+        user_bias = user_sum / user_count
+        item_sum = np.bincount(items, rest - user_bias[users], minlength=train.n_items)
+        item_bias = item_sum / item_count
+    users, items, _ = test.triples()
+    return np.clip(train.mean + user_bias[users] + item_bias[items], train.minimum, train.maximum)
+
+
+def _found(model: HeMF, drawn: SyntheticRatings, side: str) -> dict[str, Any]:
+    """Communities planted and found on one side, and how well they agree."""
+    from hemf.evaluation import adjusted_rand_index
+
+    planted = getattr(drawn, f"{side}_community")
+    labels = model.communities(side).labels
+    ids = getattr(drawn, f"{side}_ids").tolist()
+    known = [row for row, id in enumerate(ids) if id in labels]
+    found = [labels[ids[row]] for row in known]
+    return {
+        "planted": len(set(planted.tolist())),
+        "found": getattr(model, f"n_{side}_communities_"),
+        "adjusted_rand_index": adjusted_rand_index(planted[known], found),
+    }
+
+
+def _show(output: Output, facts: dict[str, Any]) -> None:
+    output.line("Withheld ratings", style="bold")
+    output.line(
+        f"  RMSE {facts['rmse']:.4f}; biases of users and films alone {facts['bias_rmse']:.4f}"
+    )
+    output.line(f"  90 % intervals hold {100 * facts['coverage90']:.1f} % of them")
+    output.line("Communities", style="bold")
+    for side, found in facts["communities"].items():
+        output.line(
+            f"  {side}s: {found['found']} found, {found['planted']} planted, "
+            f"agreement {found['adjusted_rand_index']:.2f} (adjusted Rand index; 1 is perfect)"
+        )
+    output.line(f"Best films for {facts['user']}", style="bold")
+    for row in facts["recommendations"]:
+        output.line(f"  {row['item']}  {row['mean']:.1f} ± {row['std']:.1f}")
+    output.line(f"Report: {facts['report']}  ({facts['seconds']:.0f} s in all)", style="bold")

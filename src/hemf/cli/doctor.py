@@ -1,0 +1,209 @@
+"""``hemf doctor``: whether this machine is fit for work, and kernels compiled for later."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hemf.cli.output import Output
+
+NEEDED = ("numpy", "scipy", "numba", "pyarrow", "narwhals", "threadpoolctl", "rich", "matplotlib")
+WELCOME = ("pandas", "polars")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one look at the machine has shown."""
+
+    check: str
+    ok: bool
+    detail: str
+    seconds: float
+
+
+def doctor(output: Output) -> None:
+    """Check this machine and compile the kernels.
+
+    Looks at versions, cores, memory, BLAS and caches, and fits a little model.
+
+    The exit code is 1 when something is broken.
+    """
+    findings = []
+    for name, look in CHECKS.items():
+        with output.status(name):
+            finding = _finding(name, look)
+        findings.append(finding)
+        if not output.json:
+            mark = "ok  " if finding.ok else "FAIL"
+            took = f"  ({finding.seconds:.1f} s)" if finding.seconds >= 0.1 else ""
+            output.line(f"{mark}  {finding.check:<16}{finding.detail}{took}")
+    broken = [finding.check for finding in findings if not finding.ok]
+    document = {"ok": not broken, "checks": [asdict(finding) for finding in findings]}
+    output.result(document, lambda: None)
+    if broken:
+        output.error(f"broken: {', '.join(broken)}")
+        raise typer.Exit(1)
+
+
+def _finding(name: str, look: Callable[[], str]) -> Finding:
+    begin = time.perf_counter()
+    try:
+        detail, ok = look(), True
+    except Exception as error:  # whatever is broken, the other checks go on
+        detail, ok = " ".join(f"{type(error).__name__}: {error}".split()), False
+    return Finding(name, ok, detail, round(time.perf_counter() - begin, 3))
+
+
+def _system() -> str:
+    return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def _versions() -> str:
+    from hemf import __version__
+
+    found = [f"hemf {__version__}"]
+    found += [f"{name} {importlib.metadata.version(name)}" for name in NEEDED]
+    for name in WELCOME:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
+
+
+def _cores() -> str:
+    from hemf.engines.threads import thread_count
+
+    return f"{thread_count(None)} usable of {os.cpu_count()}"
+
+
+def _memory() -> str:
+    if not hasattr(os, "sysconf"):
+        return "not told by this system"
+    page = os.sysconf("SC_PAGE_SIZE")
+    parts = [f"{page * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GB"]
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        parts.append(f"{page * os.sysconf('SC_AVPHYS_PAGES') / 2**30:.1f} GB free")
+    return ", ".join(parts)
+
+
+def _blas() -> str:
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    from hemf.inference.fit import one_blas_thread
+
+    np.eye(2) @ np.eye(2)  # loads it
+
+    def blas() -> list[dict[str, Any]]:
+        return [library for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with one_blas_thread():
+        if any(library["num_threads"] != 1 for library in blas()):
+            raise RuntimeError("its threads cannot be limited, and would compete with hemf's")
+    return ", ".join(
+        f"{library['internal_api']} {library.get('version') or ''}, "
+        f"{library['num_threads']} threads, 1 inside hemf"
+        for library in blas()
+    ) or ("none that threadpoolctl knows")
+
+
+def _cache() -> str:
+    from hemf.datasets import cache_folder
+
+    folder = cache_folder()
+    _try_to_write(folder)
+    return f"{folder} can be written to"
+
+
+def _kernel_cache() -> str:
+    import hemf.kernels
+
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(chosen) if chosen else Path(hemf.kernels.__path__[0]) / "__pycache__"
+    try:
+        _try_to_write(folder)
+    except OSError:
+        # Numba then keeps them in the user's own cache; only where it finds none it recompiles.
+        return f"{folder} cannot be written to; set NUMBA_CACHE_DIR if kernels compile every time"
+    return f"{folder} can be written to"
+
+
+def _try_to_write(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"hemf")
+
+
+def _kernels() -> str:
+    """Compile every kernel for float32 storage, so that nothing compiles in a request."""
+    import numpy as np
+
+    names = []
+    for kernel in kernels():
+        kernel.compiled(np.float32)
+        names.append(kernel.__name__)
+    return f"{', '.join(names)} for float32"
+
+
+def kernels() -> list[Any]:
+    """Every kernel there is.
+
+    >>> "coupled_rows" in [kernel.__name__ for kernel in kernels()]
+    True
+    """
+    import importlib
+    import pkgutil
+
+    import hemf.kernels
+    from hemf.kernels.compile import Kernel
+
+    found: dict[str, Kernel] = {}
+    for module in pkgutil.iter_modules(hemf.kernels.__path__, "hemf.kernels."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Kernel):
+                found[value.__name__] = value
+    return list(found.values())
+
+
+def _fit() -> str:
+    """Fit a little model with one thread and with two: good predictions, and the same ones."""
+    import numpy as np
+
+    from hemf import HeMF, datasets, evaluation
+
+    drawn = datasets.draw(200, 100, density=0.3, rng=0)
+    table = (drawn.users, drawn.items, drawn.ratings)
+    answers = [
+        HeMF(n_factors=5, max_sweeps=12, rng=0, n_jobs=n_jobs).fit(table).predict(*table[:2])
+        for n_jobs in (1, 2)
+    ]
+    error = evaluation.rmse(drawn.ratings, answers[0])
+    if not np.array_equal(*answers):
+        raise RuntimeError("one thread and two give different predictions")
+    if not error < drawn.ratings.std():
+        raise RuntimeError(f"RMSE {error:.3f} of a little model is that of guessing")
+    return f"RMSE {error:.3f} with noise of {drawn.noise:g}, the same with one thread and two"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "system": _system,
+    "versions": _versions,
+    "cores": _cores,
+    "memory": _memory,
+    "BLAS": _blas,
+    "cache folder": _cache,
+    "kernel cache": _kernel_cache,
+    "kernels": _kernels,
+    "a little model": _fit,
+}
+"""What is looked at: name, and a function that says what it found or raises."""

@@ -1,0 +1,96 @@
+"""How noisy each row's ratings are.
+
+    r_ij ~ N(c + a_i·b_j, σ²/(τ_i υ_j)),   τ_i ~ Gamma(a0, a0),   υ_j likewise
+
+Some people rate by mood and some films divide even like-minded people. With one σ² for all, such
+rows can only be explained by large factors, and communities then sort rows by noise instead of
+taste. q(τ_i) = Gamma(a0 + n_i/2, a0 + e_i/2), e_i = Σ_j υ_j E(r_ij-c-a_i·b_j)²/σ².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma, gammaln, polygamma
+
+from hemf.model.packing import Float64
+
+START_SHAPE = 10.0  # a0 before anything is learnt: scales within about ±30 % of one
+SHAPE_RANGE = (1.05, 1e6)  # above 1 so that the expected variance of a stranger exists
+
+
+@dataclass(frozen=True)
+class NoiseScales:
+    """q(τ) of one side's rows, Gamma(shape, rate), and the prior Gamma(a0, a0)."""
+
+    prior_shape: float
+    shape: Float64
+    rate: Float64
+
+    @classmethod
+    def start(cls, n_rows: int) -> NoiseScales:
+        """Scales of one, for rows of which nothing is known."""
+        known = np.full(n_rows, START_SHAPE)
+        return cls(START_SHAPE, known, known.copy())
+
+    @property
+    def mean(self) -> Float64:
+        """E[τ_i], how much more than others a row's ratings count."""
+        return np.asarray(self.shape / self.rate)
+
+    @property
+    def log(self) -> Float64:
+        """E[ln τ_i]."""
+        return np.asarray(digamma(self.shape) - np.log(self.rate))
+
+    @property
+    def inverse(self) -> Float64:
+        """E[1/τ_i], what a row multiplies the noise variance by; a stranger's at the end."""
+        known = self.rate / (self.shape - 1.0)
+        return np.append(known, self.prior_shape / (self.prior_shape - 1.0))
+
+
+def scale_posterior(
+    errors: Float64, counts: npt.NDArray[np.int64], prior_shape: float
+) -> NoiseScales:
+    """q(τ_i) given the rows' weighted squared errors, in units of σ²."""
+    return NoiseScales(
+        prior_shape=prior_shape,
+        shape=prior_shape + 0.5 * counts,
+        rate=prior_shape + 0.5 * np.maximum(errors, 0.0),
+    )
+
+
+def best_shape(scales: NoiseScales) -> float:
+    """a0 that maximises the bound: ln a0 - ψ(a0) = mean(E τ - E ln τ) - 1."""
+    target = float(np.mean(scales.mean - scales.log)) - 1.0
+    low, high = SHAPE_RANGE
+    # ln a - ψ(a) falls from ∞ to 0 and lies between 1/(2a) and 1/a.
+    shape = np.clip(0.5 / max(target, 1e-12), low, high)
+    for _ in range(50):
+        gap = np.log(shape) - digamma(shape) - target
+        step = shape - gap / (1.0 / shape - polygamma(1, shape))
+        step = np.clip(step, max(low, 0.5 * shape), min(high, 2.0 * shape))
+        if abs(step - shape) <= 1e-12 * shape:
+            break
+        shape = step
+    return float(shape)
+
+
+def noise_term(scales: NoiseScales, counts: npt.NDArray[np.int64]) -> float:
+    """½ Σ n_i E ln τ_i - KL(q(τ) ‖ Gamma(a0, a0)): what the scales add to the lower bound."""
+    return float(0.5 * counts @ scales.log - np.sum(gamma_divergence(scales)))
+
+
+def gamma_divergence(scales: NoiseScales) -> Float64:
+    """KL(Gamma(shape, rate) ‖ Gamma(a0, a0)) of each row."""
+    a, b, a0 = scales.shape, scales.rate, scales.prior_shape
+    return np.asarray(
+        (a - a0) * digamma(a)
+        - gammaln(a)
+        + gammaln(a0)
+        + a0 * (np.log(b) - np.log(a0))
+        + a * (a0 - b) / b
+    )

@@ -1,0 +1,352 @@
+"""Pictures of a fit, one function each, drawn without any global state.
+
+Every function returns a matplotlib ``Figure``: save it with ``figure.savefig("name.png")``.
+
+>>> from hemf import HeMF, plots
+>>> model = HeMF(n_factors=1, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3), ("bob", "milk", 1)])
+>>> figure = plots.rmse(model.history_)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hemf.evaluation import CalibrationCurve
+    from hemf.inference.callbacks import SweepReport
+
+INK = "#22272e"  # text and axes
+FAINT = "#d4d9e0"  # grid
+USERS = "#0068a8"  # blue and orange are told apart whatever one's colour vision
+ITEMS = "#c75100"
+OTHER = "#5b6470"
+PAPER = "#ffffff"
+
+SKIPPED = 2  # sweeps left out of pictures of the bound: the first leap would hide the rest
+_STYLE: dict[str, Any] = {
+    "figure.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.8,
+    "savefig.facecolor": PAPER,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the house style, and leave matplotlib's settings as they were."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure  # not pyplot: nothing is registered, nothing to close
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def elbo(history: Sequence[SweepReport]) -> Figure:
+    """Lower bound after every sweep.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> report = SweepReport(1, 9, -30.0, {"ratings": -30.0}, 1.0, None, 1, 1, 1.0, 0.1)
+    >>> elbo([report]).axes[0].get_ylabel()
+    'ELBO (nats)'
+    """
+    with style():
+        figure = _figure(7.2, 3.0)
+        axes = figure.subplots()
+        shown = _shown(history)
+        axes.plot([r.sweep for r in shown], [r.elbo for r in shown], color=USERS, **_marks(shown))
+        _sweeps(axes, shown)
+        axes.set_ylabel("ELBO (nats)")
+        axes.yaxis.set_major_formatter(_thousands())
+    return figure
+
+
+def elbo_terms(history: Sequence[SweepReport]) -> Figure:
+    """Terms of the lower bound after every sweep, each on a scale of its own.
+
+    The two sides' terms of one name share a panel.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> terms = {"ratings": -30.0, "user factors": -2.0, "item factors": -3.0}
+    >>> figure = elbo_terms([SweepReport(1, 9, -35.0, terms, 1.0, None, 1, 1, 1.0, 0.1)])
+    >>> [axes.get_title() for axes in figure.axes]
+    ['ratings', 'factors']
+    """
+    shown = _shown(history)
+    panels: dict[str, list[tuple[str, str, str]]] = {}
+    for term in shown[0].elbo_terms:
+        side, _, name = term.rpartition(" ")
+        colour = {"user": USERS, "item": ITEMS}.get(side, OTHER)
+        panels.setdefault(name, []).append((term, side, colour))
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with style():
+        figure = _figure(7.2, 1.9 * rows + 0.3)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True).flat
+        sweeps = [report.sweep for report in shown]
+        named: dict[str, Any] = {}
+        for axes, (name, lines) in zip(grid, panels.items(), strict=False):
+            for term, side, colour in lines:
+                values = [report.elbo_terms[term] for report in shown]
+                (line,) = axes.plot(sweeps, values, color=colour, **_marks(shown))
+                if side:
+                    named[f"{side}s"] = line
+            axes.set_title(name)
+            axes.yaxis.set_major_formatter(_thousands())
+            axes.locator_params(axis="y", nbins=4)
+            _sweeps(axes, shown, label=False)
+        for axes in list(grid)[len(panels) :]:
+            axes.set_axis_off()
+        figure.supxlabel("sweep", fontsize=10)
+        figure.supylabel("nats", fontsize=10)
+        if named:
+            figure.legend(
+                named.values(), named.keys(), loc="outside upper right", ncols=len(named)
+            )
+        for unused in figure.axes[len(panels) :]:
+            figure.delaxes(unused)
+    return figure
+
+
+def rmse(history: Sequence[SweepReport]) -> Figure:
+    """Error on the training ratings, and on held-out ones where there are, after every sweep.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> rmse([SweepReport(1, 9, -3.0, {}, 1.0, 1.1, 1, 1, 1.0, 0.1)]).axes[0].get_ylabel()
+    'RMSE (rating units)'
+    """
+    with style():
+        figure = _figure(7.2, 3.0)
+        axes = figure.subplots()
+        shown = _shown(history)
+        sweeps = [report.sweep for report in shown]
+        marks = _marks(shown)
+        axes.plot(
+            sweeps, [r.train_rmse for r in shown], color=USERS, label="training, expected", **marks
+        )
+        held_out = [r.validation_rmse for r in shown]
+        if all(value is not None for value in held_out):
+            axes.plot(sweeps, held_out, color=ITEMS, ls="--", label="held out", **marks)
+        _sweeps(axes, shown)
+        axes.set_ylabel("RMSE (rating units)")
+        axes.legend(loc="upper right")
+    return figure
+
+
+def active_communities(history: Sequence[SweepReport]) -> Figure:
+    """Number of communities of each side after every sweep.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> figure = active_communities([SweepReport(1, 9, -3.0, {}, 1.0, None, 4, 3, 1.0, 0.1)])
+    >>> figure.axes[0].get_ylabel()
+    'active communities'
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    with style():
+        figure = _figure(7.2, 3.0)
+        axes = figure.subplots()
+        sweeps = [report.sweep for report in history]
+        users = [report.user_communities for report in history]
+        items = [report.item_communities for report in history]
+        marks = _marks(history)
+        axes.step(sweeps, users, where="mid", color=USERS, label="users", **marks)
+        axes.step(sweeps, items, where="mid", color=ITEMS, ls="--", label="items", **marks)
+        _sweeps(axes, history)
+        axes.set_ylabel("active communities")
+        axes.set_ylim(0, max(*users, *items) * 1.08 + 0.5)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(loc="upper right")
+    return figure
+
+
+def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
+    """Mean rating (colour, figure) and number of ratings of each user × item community.
+
+    Both are tables with a row for every user community and a column for every item community.
+
+    >>> bicluster_map([[4.5, 2.0]], [[30, 10]]).axes[0].get_xlabel()
+    'item community'
+    """
+    import matplotlib
+
+    mean = np.asarray(mean_rating, dtype=np.float64)
+    count = np.asarray(size, dtype=np.float64)
+    rated = np.ma.masked_where((count <= 0) | ~np.isfinite(mean), mean)
+    rows, columns = mean.shape
+    with style():
+        figure = _figure(7.2, min(0.9 + 0.52 * rows, 12) + 0.5)
+        axes = figure.subplots()
+        colours = matplotlib.colormaps["cividis"]
+        picture = axes.pcolormesh(
+            rated, cmap=colours, edgecolors=PAPER, linewidth=1.5, **_range(rated)
+        )
+        axes.invert_yaxis()
+        axes.grid(False)
+        axes.set_xticks(np.arange(columns) + 0.5, [str(number) for number in range(columns)])
+        axes.set_yticks(np.arange(rows) + 0.5, [str(number) for number in range(rows)])
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("item community")
+        axes.set_ylabel("user community")
+        bar = figure.colorbar(picture, ax=axes, label="mean rating", shrink=0.9, aspect=14)
+        bar.outline.set_visible(False)
+        if columns <= 12:
+            for row, column in np.ndindex(mean.shape):
+                _cell(axes, row, column, rated, count, picture)
+    return figure
+
+
+def _range(values: np.ma.MaskedArray[Any, Any]) -> dict[str, float]:
+    low, high = (float(values.min()), float(values.max())) if values.count() else (0.0, 1.0)
+    return {"vmin": low, "vmax": high} if high > low else {"vmin": low - 0.5, "vmax": low + 0.5}
+
+
+def _cell(
+    axes: Axes,
+    row: int,
+    column: int,
+    rated: np.ma.MaskedArray[Any, Any],
+    count: NDArray[np.float64],
+    picture: Any,
+) -> None:
+    place = (column + 0.5, row + 0.5)
+    if rated.mask is not np.ma.nomask and np.ma.getmaskarray(rated)[row, column]:
+        axes.text(*place, "none", ha="center", va="center", fontsize=8.5)
+        return
+    red, green, blue, _ = picture.cmap(picture.norm(rated[row, column]))
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+    colour = "#fffffe" if dark else "#101010"  # unlike PAPER and INK: a cell has its own ground
+    axes.text(
+        place[0], place[1] - 0.12, f"{rated[row, column]:.2f}",
+        ha="center", va="center", color=colour, fontsize=10.5, fontweight="bold",
+    )  # fmt: skip
+    axes.text(
+        place[0], place[1] + 0.25, _short(count[row, column]),
+        ha="center", va="center", color=colour, fontsize=8.5,
+    )  # fmt: skip
+
+
+def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
+    """Expected number of members of every community, users left, items right.
+
+    >>> [axes.get_title() for axes in community_sizes([30.2, 9.8], [20]).axes]
+    ['users', 'items']
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    with style():
+        figure = _figure(7.2, 2.8)
+        sides = (("users", user_sizes, USERS), ("items", item_sizes, ITEMS))
+        for axes, (name, sizes, colour) in zip(figure.subplots(1, 2), sides, strict=True):
+            values = np.asarray(sizes, dtype=np.float64)
+            bars = axes.bar(np.arange(values.size), values, color=colour, width=0.75)
+            if values.size <= 12:
+                axes.bar_label(bars, [_short(v) for v in values], fontsize=8.5, padding=2)
+            axes.set_title(name)
+            axes.set_xlabel(f"{name[:-1]} community")
+            axes.set_xlim(-0.6, values.size - 0.4)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+            axes.yaxis.set_major_formatter(_thousands())
+            axes.grid(False, axis="x")
+            axes.margins(y=0.12)
+        figure.axes[0].set_ylabel("members (expected)")
+    return figure
+
+
+def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
+    """Share of ratings that intervals hold, against the share they should hold.
+
+    The band is where an honest model's curve lies with ``n_ratings`` ratings, 19 times in 20.
+
+    >>> from hemf.evaluation import calibration_curve
+    >>> curve = calibration_curve([1.0, 2.0], mean=[1.5, 1.5], std=[0.5, 0.5])
+    >>> calibration(curve, 2).axes[0].get_xlabel()
+    'nominal coverage (%)'
+    """
+    nominal, observed = 100 * curve.nominal, 100 * curve.observed
+    level = np.linspace(0, 1, 101)
+    spread = 196 * np.sqrt(level * (1 - level) / max(n_ratings, 1))
+    with style():
+        figure = _figure(4.6, 4.0)
+        axes = figure.subplots()
+        axes.fill_between(
+            100 * level, 100 * level - spread, 100 * level + spread, color=FAINT, lw=0
+        )
+        axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.2, label="honest")
+        axes.plot(nominal, observed, color=USERS, marker="o", ms=4, label="observed")
+        axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+        axes.set_xlabel("nominal coverage (%)")
+        axes.set_ylabel("observed coverage (%)")
+        axes.legend(loc="upper left")
+    return figure
+
+
+def _shown(history: Sequence[SweepReport]) -> Sequence[SweepReport]:
+    return history[SKIPPED:] if len(history) > 2 * SKIPPED else history
+
+
+def _marks(history: Sequence[SweepReport]) -> dict[str, Any]:
+    """A line through few points shows them: one point alone would be no line at all."""
+    return {"marker": "o", "ms": 4} if len(history) <= 12 else {}
+
+
+def _sweeps(axes: Axes, history: Sequence[SweepReport], *, label: bool = True) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8 if label else 5))
+    first, last = history[0].sweep, history[-1].sweep
+    edge = max(0.5, 0.02 * (last - first))
+    axes.set_xlim(first - edge, last + edge)
+    if label:
+        axes.set_xlabel("sweep")
+
+
+def _thousands() -> Callable[[float, int], str]:
+    return lambda value, _: _short(value)
+
+
+def _short(value: float) -> str:
+    """Write a number so that it fits beside an axis.
+
+    >>> [_short(value) for value in (-24001.2, 1500000, 0.25, 17)]
+    ['-24,001', '1.5M', '0.25', '17']
+    """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

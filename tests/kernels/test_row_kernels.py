@@ -1,0 +1,219 @@
+"""The row kernels compute what the plain NumPy reference computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hemf.kernels import blocks, reference, rows
+from hemf.model.layout import Layout
+from hemf.model.packing import pack
+from proofs.problems import any_communities, sparse_rows
+
+FORMS = ["coupled_rows", "mean_field_rows"]
+INPUTS = (
+    "low high indptr indices values other_mean other_second free pinned noise precision pull "
+    "log_weight hold"
+).split()
+OUTPUTS = "mean second membership size first scatter totals".split()
+
+
+def arguments(
+    rng: np.random.Generator,
+    *,
+    n_rows: int = 40,
+    others: int = 9,
+    factors: int = 3,
+    communities: int = 3,
+    tied: bool = False,
+    offsets: bool = False,
+    side: str = "user",
+    hold: bool = False,
+    density: float = 0.5,
+    dtype: Any = np.float64,
+) -> dict[str, Any]:
+    """Arguments of a row kernel by name; outputs hold rubbish that must be overwritten."""
+    layout = Layout.of(side, n_factors=factors, offsets=offsets)
+    other = Layout.of("item" if side == "user" else "user", n_factors=factors, offsets=offsets)
+    data = sparse_rows(rng, n_rows, others, density, dtype)
+    other_mean = rng.normal(size=(others, layout.total))
+    root = rng.normal(size=(others, layout.total, layout.total)) / layout.total
+    spread = root @ root.transpose(0, 2, 1)
+    if other.pinned >= 0:
+        other_mean[:, other.pinned] = 1.0
+        spread[:, other.pinned, :] = spread[:, :, other.pinned] = 0.0
+    second = spread + other_mean[:, :, None] * other_mean[:, None, :]
+    posterior = any_communities(rng, communities, layout.order, tied=tied)
+    covariances = posterior.precision.shape[0]
+    triangle = layout.order * (layout.order + 1) // 2
+    return {
+        "low": 0,
+        "high": n_rows,
+        "indptr": data.indptr,
+        "indices": data.indices,
+        "values": data.values,
+        "other_mean": other_mean.astype(dtype),
+        "other_second": pack(second).astype(dtype),
+        "free": layout.free,
+        "pinned": layout.pinned,
+        "noise": float(rng.uniform(0.1, 2.0)),
+        "precision": pack(posterior.precision),
+        "pull": np.ascontiguousarray(posterior.pull),
+        "log_weight": posterior.log_weight,
+        "hold": hold,
+        "mean": np.full((n_rows, layout.total), np.nan, dtype),
+        "second": np.full((n_rows, layout.packed), np.nan, dtype),
+        "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
+        "size": rng.random(communities),  # statistics are added to, not overwritten
+        "first": rng.random((communities, layout.order)),
+        "scatter": rng.random((covariances, triangle)),
+        "totals": rng.random(2),
+    }
+
+
+def run(function: Any, given_arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call a kernel or its twin on copies; return what it wrote."""
+    written = {name: given_arguments[name].copy() for name in OUTPUTS}
+    function(*(given_arguments[name] for name in INPUTS), *written.values())
+    return written
+
+
+def both(form: str, given_arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    kernel = getattr(rows, form).compiled(given_arguments["mean"].dtype)
+    return run(kernel, given_arguments), run(getattr(reference, form), given_arguments)
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: float) -> None:
+    for name in OUTPUTS:
+        largest = np.abs(theirs[name]).max()
+        np.testing.assert_allclose(
+            ours[name], theirs[name], rtol=tolerance, atol=tolerance * largest, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_rows=st.integers(1, 70),
+    others=st.integers(1, 14),
+    factors=st.integers(1, 6),
+    communities=st.integers(1, 5),
+    tied=st.booleans(),
+    offsets=st.booleans(),
+    side=st.sampled_from(["user", "item"]),
+    hold=st.booleans(),
+    density=st.floats(0.0, 1.0),
+)
+def test_kernels_equal_the_reference(form: str, seed: int, **shape: Any) -> None:
+    ours, theirs = both(form, arguments(np.random.default_rng(seed), **shape))
+    assert_same(ours, theirs, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_rows", [1, 31, 32, 33, 63, 64, 65, 70])
+@pytest.mark.parametrize("hold", [False, True])
+def test_blocks_of_lanes_end_anywhere(
+    form: str, n_rows: int, hold: bool, rng: np.random.Generator
+) -> None:
+    given_arguments = arguments(rng, n_rows=n_rows, offsets=True, hold=hold)
+    assert_same(*both(form, given_arguments), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_range_of_rows_leaves_the_others_alone(form: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng, n_rows=70) | {"low": 5, "high": 48}
+    ours, theirs = both(form, given_arguments)
+    inside = slice(5, 48)
+    for name in ("mean", "second", "membership"):
+        np.testing.assert_allclose(ours[name][inside], theirs[name][inside], rtol=1e-9, atol=1e-12)
+        for outside in (slice(0, 5), slice(48, 70)):
+            np.testing.assert_array_equal(ours[name][outside], given_arguments[name][outside])
+    for name in ("size", "first", "scatter", "totals"):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_float32_storage_is_float64_but_for_its_digits(
+    form: str, tied: bool, rng: np.random.Generator
+) -> None:
+    given_arguments = arguments(rng, tied=tied, offsets=True, dtype=np.float32)
+    assert_same(*both(form, given_arguments), tolerance=2e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_row_without_ratings_is_at_its_prior(
+    form: str, tied: bool, rng: np.random.Generator
+) -> None:
+    given_arguments = arguments(rng, n_rows=3, density=0.0, tied=tied, hold=True)
+    given_arguments["membership"] = np.eye(3)
+    ours, _ = both(form, given_arguments)
+    for d in range(3):
+        P = reference.symmetric(given_arguments["precision"][0 if tied else d])
+        m = np.linalg.solve(P, given_arguments["pull"][d])
+        np.testing.assert_allclose(ours["mean"][d], m, rtol=1e-9)
+        second = reference.triangle(np.linalg.inv(P) + np.outer(m, m))
+        np.testing.assert_allclose(ours["second"][d], second, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_held_memberships_come_back_to_the_bit(form: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng, hold=True)
+    ours, _ = both(form, given_arguments)
+    np.testing.assert_array_equal(ours["membership"], given_arguments["membership"])
+
+
+def test_what_is_negligible_is_the_same_here_and_there() -> None:
+    assert blocks.NEGLIGIBLE == reference.NEGLIGIBLE == 1e-6
+
+
+def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng, communities=3)
+    given_arguments["log_weight"] = np.array([0.0, 0.5, -60.0])
+    ours, theirs = both("coupled_rows", given_arguments)
+    assert (theirs["membership"][:, 2] == 0.0).sum() > 20
+    assert_same(ours, theirs, tolerance=1e-9)
+    np.testing.assert_allclose(ours["membership"].sum(axis=1), 1.0, rtol=1e-14)
+
+
+STRIDED = [
+    "indptr", "indices", "values", "other_mean", "other_second", "free", "precision", "pull",
+    "log_weight", *OUTPUTS,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", STRIDED)
+def test_a_strided_array_is_a_type_error(form: str, name: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng)
+    array = given_arguments[name]
+    given_arguments[name] = np.repeat(array, 2, axis=-1)[..., ::2]
+    np.testing.assert_array_equal(given_arguments[name], array)
+    kernel = getattr(rows, form).compiled(np.float64)
+    with pytest.raises(TypeError):
+        kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transposed_array_is_a_type_error(form: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng)
+    given_arguments["other_second"] = np.asfortranarray(given_arguments["other_second"])
+    kernel = getattr(rows, form).compiled(np.float64)
+    with pytest.raises(TypeError):
+        kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_mixed_storage_is_a_type_error(form: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng)
+    given_arguments["values"] = given_arguments["values"].astype(np.float32)
+    for storage in (np.float64, np.float32):
+        kernel = getattr(rows, form).compiled(storage)
+        with pytest.raises(TypeError):
+            kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))

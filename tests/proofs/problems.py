@@ -1,0 +1,163 @@
+"""Small problems in float64, with everything about them at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hemf.engines.threads import Rows, Shared, half_sweep
+from hemf.inference.batch import BatchState
+from hemf.inference.start import assign, start_side
+from hemf.model.communities import Communities, Statistics, Sticks
+from hemf.model.hyper import Prior
+from hemf.model.layout import Layout
+
+OTHER = {"user": "item", "item": "user"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What kind of model a problem is about."""
+
+    coupled: bool = True
+    tied_users: bool = True
+    tied_items: bool = False
+    offsets: bool = False
+
+    def __str__(self) -> str:
+        form = "coupled" if self.coupled else "mean-field"
+        covariances = "-".join("tied" if t else "own" for t in (self.tied_users, self.tied_items))
+        return f"{form}-{covariances}{'-offsets' if self.offsets else ''}"
+
+
+SETTINGS = [
+    Setting(),
+    Setting(tied_users=False, tied_items=True, offsets=True),
+    Setting(coupled=False, offsets=True),
+    Setting(coupled=False, tied_users=False, tied_items=True),
+]
+"""Coupled and mean-field, each with tied and own covariances, with and without offsets."""
+
+
+def spd(rng: np.random.Generator, order: int, count: int | None = None) -> np.ndarray:
+    """Well-conditioned symmetric positive definite matrices, no two entries alike."""
+    shape = (order, order) if count is None else (count, order, order)
+    root = rng.normal(size=shape)
+    return root @ np.swapaxes(root, -1, -2) / order + 0.5 * np.eye(order)
+
+
+def sparse_rows(
+    rng: np.random.Generator, n_rows: int, n_columns: int, density: float, dtype: Any = np.float64
+) -> Rows:
+    """Ratings at random places; some rows have none."""
+    there = rng.random((n_rows, n_columns)) < density
+    there[rng.random(n_rows) < 0.15] = False
+    return rows_of(rng.normal(size=(n_rows, n_columns)), there, dtype)
+
+
+def rows_of(table: np.ndarray, there: np.ndarray, dtype: Any = np.float64) -> Rows:
+    """Compressed rows of the entries that are ``there``."""
+    row, column = np.nonzero(there)
+    indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
+    return Rows(indptr, column.astype(np.int32), table[row, column].astype(dtype))
+
+
+def any_prior(rng: np.random.Generator, order: int) -> Prior:
+    """A prior with nothing at zero or one."""
+    return Prior(
+        concentration=float(rng.uniform(0.3, 3.0)),
+        centre=rng.normal(size=order),
+        spread=float(rng.uniform(0.3, 3.0)),
+        scale=spd(rng, order),
+        dof=order + float(rng.uniform(0.5, 5.0)),
+    )
+
+
+def any_communities(
+    rng: np.random.Generator, count: int, order: int, *, tied: bool
+) -> Communities:
+    """Community posteriors that no data led to."""
+    covariances = 1 if tied else count
+    return Communities(
+        sticks=Sticks(rng.uniform(1.0, 9.0, count), rng.uniform(0.5, 9.0, count)),
+        mean=rng.normal(size=(count, order)),
+        strength=rng.uniform(0.5, 9.0, count),
+        scale=spd(rng, order, covariances),
+        dof=order + rng.uniform(0.5, 9.0, covariances),
+    )
+
+
+def any_statistics(
+    rng: np.random.Generator, count: int, order: int, *, tied: bool, rows: int = 40
+) -> Statistics:
+    """Statistics that some rows could have given."""
+    q = rng.dirichlet(np.full(count, 0.3), size=rows)
+    means = rng.normal(size=(rows, count, order))
+    seconds = spd(rng, order, rows * count).reshape(rows, count, order, order)
+    seconds = seconds + means[..., :, None] * means[..., None, :]
+    scatter = np.einsum("id,idjk->djk", q, seconds)
+    return Statistics(
+        size=q.sum(axis=0),
+        first=np.einsum("id,idj->dj", q, means),
+        scatter=scatter.sum(axis=0, keepdims=True) if tied else scatter,
+        entropy=float(rng.normal()),
+    )
+
+
+def problem(
+    rng: np.random.Generator,
+    setting: Setting,
+    *,
+    users: int = 16,
+    items: int = 12,
+    factors: int = 2,
+    communities: tuple[int, int] = (3, 3),
+    density: float = 0.5,
+) -> BatchState:
+    """Ratings with some structure, and a state that is a few steps away from anywhere special."""
+    left = rng.normal(size=(users, factors)) + rng.choice([-1.0, 1.0], size=(users, 1))
+    right = rng.normal(size=(items, factors)) + rng.choice([-1.0, 1.0], size=(items, 1))
+    table = left @ right.T + 0.5 * rng.normal(size=(users, items))
+    table = (table - table.mean()) / table.std()
+    there = rng.random((users, items)) < density
+    rows = {"user": rows_of(table, there), "item": rows_of(table.T.copy(), there.T)}
+    tied = {"user": setting.tied_users, "item": setting.tied_items}
+    sides = {}
+    for name, n_rows in (("user", users), ("item", items)):
+        layout = Layout.of(name, n_factors=factors, offsets=setting.offsets)
+        sides[name] = start_side(
+            n_rows,
+            layout,
+            tied=tied[name],
+            concentration=1.7,
+            spread=0.8,
+            rng=rng,
+            dtype=np.float64,
+        )
+        sides[name].moments.mean[:, layout.free] *= 5.0
+        sides[name].prior = replace(any_prior(rng, layout.order), concentration=1.7)
+    state = BatchState(sides=sides, rows=rows, noise=0.4, unit=1.3)
+    for name, count in zip(("user", "item"), communities, strict=True):
+        side = sides[name]
+        assign(side, rng.permutation(np.arange(side.n_rows) % count), count)
+        side.prior = replace(side.prior, concentration=float(rng.uniform(0.3, 0.9)))
+        side.refresh()
+        update_rows(state, name, setting, hold=True)
+        side.refresh()
+    return state
+
+
+def update_rows(
+    state: BatchState, name: str, setting: Setting, *, hold: bool = False
+) -> Communities:
+    """Update a side's rows and nothing else; return the communities they were updated with."""
+    side, other = state.sides[name], state.sides[OTHER[name]]
+    shared = Shared(
+        side.layout, side.communities, state.noise, coupled=setting.coupled, hold=hold
+    )
+    side.statistics, state.squared_error = half_sweep(
+        state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
+    )
+    return side.communities

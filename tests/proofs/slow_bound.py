@@ -1,0 +1,229 @@
+"""The lower bound from scratch: explicit sums over rows, communities and ratings.
+
+It shares no formula with `hemf.model.bound`: what a row believes is kept community by community
+(m_id, S_id of the plain NumPy reference) instead of as summed moments, divergences are computed
+as -entropy - E ln p with SciPy's entropies, and each rating's squared error is taken apart into
+its pairs of communities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+from scipy.special import digamma, multigammaln
+
+from hemf.inference.batch import BatchState
+from hemf.kernels import reference
+from hemf.model.communities import Communities, Sticks
+from hemf.model.hyper import Prior
+from hemf.model.packing import unpack
+from hemf.model.side import Side
+from proofs.problems import OTHER, Setting
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of all rows of a side."""
+
+    share: np.ndarray
+    """q_i(d), (rows, D)."""
+    mean: np.ndarray
+    """m_id, (rows, D, order)."""
+    covariance: np.ndarray
+    """S_id, (rows, D, order, order)."""
+
+    def ordered(self, order: np.ndarray) -> Belief:
+        """The same with the communities in another order."""
+        return Belief(self.share[:, order], self.mean[:, order], self.covariance[:, order])
+
+    def merged(self, left: int, right: int) -> Belief:
+        """One Gaussian with the moments of two, in the place of the first."""
+        share = self.share[:, left] + self.share[:, right]
+        part = np.divide(self.share[:, [left, right]], share[:, None], where=share[:, None] > 0)
+        part[share == 0.0] = 0.5
+        mean = np.einsum("id,idj->ij", part, self.mean[:, [left, right]])
+        away = self.mean[:, [left, right]] - mean[:, None]
+        covariance = np.einsum(
+            "id,idjk->ijk",
+            part,
+            self.covariance[:, [left, right]] + away[..., :, None] * away[..., None, :],
+        )
+        together = Belief(self.share.copy(), self.mean.copy(), self.covariance.copy())
+        together.share[:, left] = share
+        together.mean[:, left] = mean
+        together.covariance[:, left] = covariance
+        return together.ordered(np.delete(np.arange(self.share.shape[1]), right))
+
+
+def belief(state: BatchState, name: str, setting: Setting, used: Communities) -> Belief:
+    """What a side's rows believe after an update with the communities ``used``."""
+    side, rows = state.sides[name], state.rows[name]
+    layout, count = side.layout, used.count
+    share = side.membership.astype(np.float64)
+    if not setting.coupled:
+        mean = side.factor_means
+        second = unpack(side.moments.second)[:, layout.free[:, None], layout.free[None, :]]
+        covariance = second - mean[:, :, None] * mean[:, None, :]
+        return Belief(
+            share,
+            np.repeat(mean[:, None], count, axis=1),
+            np.repeat(covariance[:, None], count, axis=1),
+        )
+    other = state.sides[OTHER[name]].moments
+    precision = np.array([reference.triangle(P) for P in used.precision])
+    means, covariances = [], []
+    for i in range(side.n_rows):
+        G, h, _ = reference.data_part(
+            i, rows.indptr, rows.indices, rows.values, other.mean, other.second
+        )
+        G, h = reference.free_part(G, h, layout.free, layout.pinned)
+        m, S = reference.posteriors(G, h, state.noise, precision, used.pull)
+        means.append(m)
+        covariances.append(S)
+    return Belief(share, np.array(means), np.array(covariances))
+
+
+def terms(state: BatchState, beliefs: dict[str, Belief]) -> dict[str, float]:
+    """The lower bound by term, under the names of `BatchState.bound_terms`."""
+    result = {"ratings": ratings(state, beliefs)}
+    for name, side in state.sides.items():
+        for term, value in side_terms(beliefs[name], side.communities, side.prior).items():
+            result[f"{name} {term}"] = value
+    return result
+
+
+def total(state: BatchState, beliefs: dict[str, Belief]) -> float:
+    """The lower bound."""
+    return sum(terms(state, beliefs).values())
+
+
+def side_terms(rows: Belief, communities: Communities, prior: Prior) -> dict[str, float]:
+    """The terms of one side."""
+    return {
+        "factors": factors(rows, communities),
+        "memberships": memberships(rows, communities.sticks),
+        "sticks": -stick_divergence(communities.sticks, prior.concentration),
+        "communities": -community_divergence(communities, prior),
+        "entropy": entropy(rows),
+    }
+
+
+def with_pinned(side: Side, rows: Belief, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of row i with the coordinate held at 1, whose variance is none."""
+    free, count = side.layout.free, rows.share.shape[1]
+    mean = np.ones((count, side.layout.total))
+    mean[:, free] = rows.mean[i]
+    covariance = np.zeros((count, side.layout.total, side.layout.total))
+    covariance[:, free[:, None], free[None, :]] = rows.covariance[i]
+    return mean, covariance
+
+
+def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
+    """E ln p(R|A,B), rating by rating, in the rating's own scale."""
+    users, items, rows = state.sides["user"], state.sides["item"], state.rows["user"]
+    variance, value = state.noise * state.unit**2, 0.0
+    for i in range(users.n_rows):
+        m, S = with_pinned(users, beliefs["user"], i)
+        for k in range(rows.indptr[i], rows.indptr[i + 1]):
+            j = rows.indices[k]
+            n, T = with_pinned(items, beliefs["item"], j)
+            error = (rows.values[k] - m @ n.T) ** 2  # for each pair of communities
+            error += np.einsum("dij,ki,kj->dk", S, n, n) + np.einsum("kij,di,dj->dk", T, m, m)
+            error += np.einsum("dij,kij->dk", S, T)
+            expected = beliefs["user"].share[i] @ error @ beliefs["item"].share[j]
+            value -= 0.5 * (np.log(2.0 * np.pi * variance) + expected * state.unit**2 / variance)
+    return float(value)
+
+
+def factors(rows: Belief, communities: Communities) -> float:
+    """E ln p(A|Z,φ), row by row and community by community."""
+    value, order = 0.0, communities.order
+    for d in range(communities.count):
+        c = 0 if communities.scale.shape[0] == 1 else d
+        W, dof, kappa = communities.scale[c], communities.dof[c], communities.strength[d]
+        expected_log_det = np.linalg.slogdet(W)[1] - order * np.log(2.0)
+        expected_log_det -= sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
+        for share, m, S in zip(rows.share[:, d], rows.mean[:, d], rows.covariance[:, d]):
+            away = m - communities.mean[d]
+            quadratic = dof * np.trace(np.linalg.solve(W, S + np.outer(away, away)))
+            value -= 0.5 * share * (order * LOG_2PI + expected_log_det + quadratic + order / kappa)
+    return float(value)
+
+
+def memberships(rows: Belief, sticks: Sticks) -> float:
+    """E ln p(Z|π): the row takes stick d and has passed those before; the last is not passed."""
+    value, last = 0.0, rows.share.shape[1] - 1
+    for d in range(last + 1):
+        taken = 0.0 if d == last else log_beta_mean(sticks.taken[d], sticks.left[d])
+        passed = sum(log_beta_mean(sticks.left[t], sticks.taken[t]) for t in range(d))
+        value += rows.share[:, d].sum() * (taken + passed)
+    return float(value)
+
+
+def log_beta_mean(a: float, b: float) -> float:
+    """E ln x under Beta(a, b)."""
+    return float(digamma(a) - digamma(a + b))
+
+
+def stick_divergence(sticks: Sticks, concentration: float) -> float:
+    """KL(q(π) ‖ Beta(1, α)) over all sticks but the last, which is 1."""
+    value = 0.0
+    for a, b in zip(sticks.taken[:-1], sticks.left[:-1], strict=True):
+        prior = np.log(concentration) + (concentration - 1.0) * log_beta_mean(b, a)
+        value += -stats.beta(a, b).entropy() - prior
+    return float(value)
+
+
+def community_divergence(communities: Communities, prior: Prior) -> float:
+    """KL of means given covariances, plus KL of covariances; a tied covariance comes once."""
+    order, value = communities.order, 0.0
+    for d in range(communities.count):
+        c = 0 if communities.scale.shape[0] == 1 else d
+        P = communities.dof[c] * np.linalg.inv(communities.scale[c])
+        ratio = prior.strength / communities.strength[d]
+        away = communities.mean[d] - prior.centre
+        value += 0.5 * (order * (ratio - 1.0 - np.log(ratio)) + prior.strength * away @ P @ away)
+    for W, dof in zip(communities.scale, communities.dof, strict=True):
+        # Of Σ⁻¹ rather than Σ, a Wishart matrix: the divergence is the same.
+        V = np.linalg.inv(W)
+        log_det = order * np.log(2.0) + np.linalg.slogdet(V)[1]
+        log_det += sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
+        log_prior = 0.5 * (prior.dof - order - 1.0) * log_det
+        log_prior -= 0.5 * dof * np.trace(prior.scale @ V)
+        log_prior += 0.5 * prior.dof * (np.linalg.slogdet(prior.scale)[1] - order * np.log(2.0))
+        log_prior -= multigammaln(prior.dof / 2, order)
+        value += -float(stats.wishart(dof, V).entropy()) - log_prior
+    return float(value)
+
+
+def entropy(rows: Belief) -> float:
+    """Σ_i Σ_d q_i(d)(H[N(m_id, S_id)] - ln q_i(d))."""
+    value = 0.0
+    for shares, covariances in zip(rows.share, rows.covariance, strict=True):
+        for share, S in zip(shares, covariances, strict=True):
+            if share > 0.0:
+                value += share * (0.5 * np.linalg.slogdet(2 * np.pi * np.e * S)[1] - np.log(share))
+    return float(value)
+
+
+def with_communities(state: BatchState, name: str, **changes: object) -> BatchState:
+    """The state with parts of one side's q(φ), q(π) exchanged."""
+    side = state.sides[name]
+    communities = replace(side.communities, **changes)  # type: ignore[arg-type]
+    return with_side(state, name, communities=communities)
+
+
+def with_prior(state: BatchState, name: str, **changes: object) -> BatchState:
+    """The state with some of one side's hyper-parameters exchanged."""
+    prior = replace(state.sides[name].prior, **changes)  # type: ignore[arg-type]
+    return with_side(state, name, prior=prior)
+
+
+def with_side(state: BatchState, name: str, **changes: object) -> BatchState:
+    """The state with parts of one side exchanged."""
+    side = replace(state.sides[name], **changes)  # type: ignore[arg-type]
+    return replace(state, sides={**state.sides, name: side})
