@@ -9,7 +9,7 @@ Every function returns a matplotlib ``Figure``: save it with ``figure.savefig("n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +87,11 @@ def elbo(history: Sequence[SweepReport]) -> Figure:
         figure = _figure(7.2, 3.0)
         axes = figure.subplots()
         shown = _shown(history)
-        axes.plot([r.sweep for r in shown], [r.elbo for r in shown], color=USERS, **_marks(shown))
+        values = [report.elbo for report in shown]
+        axes.plot([report.sweep for report in shown], values, color=USERS, **_marks(shown))
         _sweeps(axes, shown)
         axes.set_ylabel("ELBO (nats)")
-        axes.yaxis.set_major_formatter(_thousands())
+        axes.yaxis.set_major_formatter(_digits(values))
     return figure
 
 
@@ -119,13 +120,16 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
         sweeps = [report.sweep for report in shown]
         named: dict[str, Any] = {}
         for axes, (name, lines) in zip(grid, panels.items(), strict=False):
+            all_values: list[float] = []
             for term, side, colour in lines:
                 values = [report.elbo_terms[term] for report in shown]
-                (line,) = axes.plot(sweeps, values, color=colour, **_marks(shown))
+                all_values += values
+                dashes = "--" if side == "item" else "-"
+                (line,) = axes.plot(sweeps, values, color=colour, ls=dashes, **_marks(shown))
                 if side:
                     named[f"{side}s"] = line
             axes.set_title(name)
-            axes.yaxis.set_major_formatter(_thousands())
+            axes.yaxis.set_major_formatter(_digits(all_values))
             axes.locator_params(axis="y", nbins=4)
             _sweeps(axes, shown, label=False)
         for axes in list(grid)[len(panels) :]:
@@ -280,7 +284,7 @@ def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
             axes.set_xlabel(f"{name[:-1]} community")
             axes.set_xlim(-0.6, values.size - 0.4)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
-            axes.yaxis.set_major_formatter(_thousands())
+            axes.yaxis.set_major_formatter(_digits([0.0, *values]))
             axes.grid(False, axis="x")
             axes.margins(y=0.12)
         figure.axes[0].set_ylabel("members (expected)")
@@ -335,12 +339,17 @@ def _sweeps(axes: Axes, history: Sequence[SweepReport], *, label: bool = True) -
         axes.set_xlabel("sweep")
 
 
-def _thousands() -> Callable[[float, int], str]:
-    return lambda value, _: _short(value)
+def _digits(values: Sequence[float]) -> Any:
+    """Write the numbers of an axis with as many digits as its span needs, and no more."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    span = float(np.ptp(values))
+    digits = 0 if span >= 10 or span == 0 else min(6, int(np.ceil(-np.log10(span))) + 1)
+    return StrMethodFormatter(f"{{x:,.{digits}f}}")
 
 
 def _short(value: float) -> str:
-    """Write a number so that it fits beside an axis.
+    """Write a number so that it fits into a cell.
 
     >>> [_short(value) for value in (-24001.2, 1500000, 0.25, 17)]
     ['-24,001', '1.5M', '0.25', '17']

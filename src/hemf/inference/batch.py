@@ -11,7 +11,7 @@ from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.start import seed_communities
 from hemf.model import bound
-from hemf.model.noise import best_shape, noise_term, scale_posterior
+from hemf.model.noise import learn_scales, noise_term
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -95,21 +95,17 @@ def update_side(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
     if side.noise_scales is not None:
-        shape = side.noise_scales.prior_shape
         counts = np.diff(state.rows[name].indptr)
-        side.noise_scales = scale_posterior(errors / state.noise, counts, shape)
+        learnt, factor = learn_scales(side.noise_scales, errors / state.noise, counts)
+        side.noise_scales = learnt
+        state.noise /= factor
     state.squared_error = float(errors @ side.weights)
     side.refresh(statistics)
 
 
 def learn_noise(state: BatchState) -> None:
-    """σ² = mean of τ_i υ_j E(r - a·b)², and how much the scales τ and υ differ."""
+    """σ² = mean of τ_i υ_j E(r - a·b)²."""
     state.noise = max(state.squared_error / state.n_ratings, NOISE_FLOOR)
-    for side in state.sides.values():
-        if side.noise_scales is not None:
-            side.noise_scales = replace(
-                side.noise_scales, prior_shape=best_shape(side.noise_scales)
-            )
 
 
 def sweep(

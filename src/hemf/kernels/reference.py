@@ -45,7 +45,8 @@ def data_part(
 
     >>> means, seconds = np.array([[2.0], [3.0]]), np.array([[5.0], [9.5]])
     >>> gram, pull, squares = data_part(
-    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds, np.ones(2))
+    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds,
+    ...     np.ones(2))
     >>> gram.tolist(), pull.tolist(), squares
     ([[14.5]], [-1.0], 2.0)
     """

@@ -17,7 +17,10 @@ from scipy.special import digamma, gammaln, polygamma
 
 from hemf.model.packing import Float64
 
+Counts = npt.NDArray[np.int64]
+
 START_SHAPE = 10.0  # a0 before anything is learnt: scales within about ±30 % of one
+ROUNDS = 5  # of q(τ) and its prior in turn; they cost next to nothing
 SHAPE_RANGE = (1.05, 1e6)  # above 1 so that the expected variance of a stranger exists
 
 
@@ -52,20 +55,21 @@ class NoiseScales:
         return np.append(known, self.prior_shape / (self.prior_shape - 1.0))
 
 
-def scale_posterior(
-    errors: Float64, counts: npt.NDArray[np.int64], prior_shape: float
-) -> NoiseScales:
+def scale_posterior(errors: Float64, counts: Counts, prior_shape: float) -> NoiseScales:
     """q(τ_i) given the rows' weighted squared errors, in units of σ²."""
     return NoiseScales(
         prior_shape=prior_shape,
-        shape=prior_shape + 0.5 * counts,
+        shape=np.asarray(prior_shape + 0.5 * counts, np.float64),
         rate=prior_shape + 0.5 * np.maximum(errors, 0.0),
     )
 
 
 def best_shape(scales: NoiseScales) -> float:
-    """a0 that maximises the bound: ln a0 - ψ(a0) = mean(E τ - E ln τ) - 1."""
-    target = float(np.mean(scales.mean - scales.log)) - 1.0
+    """a0 that maximises the bound together with the prior's mean, which σ² then takes over.
+
+    ln a0 - ψ(a0) = ln mean(E τ) - mean(E ln τ)
+    """
+    target = float(np.log(np.mean(scales.mean)) - np.mean(scales.log))
     low, high = SHAPE_RANGE
     # ln a - ψ(a) falls from ∞ to 0 and lies between 1/(2a) and 1/a.
     shape = np.clip(0.5 / max(target, 1e-12), low, high)
@@ -79,7 +83,22 @@ def best_shape(scales: NoiseScales) -> float:
     return float(shape)
 
 
-def noise_term(scales: NoiseScales, counts: npt.NDArray[np.int64]) -> float:
+def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[NoiseScales, float]:
+    """Bring q(τ) and its prior to their optimum together; also return what σ² is divided by.
+
+    Only τ_i/σ² matters to the ratings, so after each round the scales are brought back to a mean
+    of one and σ² takes the factor: the bound stays, and creeping along that ridge is avoided.
+    """
+    factor = 1.0
+    for _ in range(ROUNDS):
+        scales = scale_posterior(errors * factor, counts, scales.prior_shape)
+        mean = float(np.mean(scales.mean))
+        scales = NoiseScales(best_shape(scales), scales.shape, scales.rate * mean)
+        factor *= mean
+    return scales, factor
+
+
+def noise_term(scales: NoiseScales, counts: Counts) -> float:
     """½ Σ n_i E ln τ_i - KL(q(τ) ‖ Gamma(a0, a0)): what the scales add to the lower bound."""
     return float(0.5 * counts @ scales.log - np.sum(gamma_divergence(scales)))
 
