@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_type_hints
 from uuid import UUID
@@ -36,8 +35,6 @@ _TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "int": (int, hex, lambda text: int(text, 16)),  # beyond 64 bits; hex has no limit on digits
     "float": (float, repr, float),  # NaN and infinities
     "bytes": (bytes, bytes.hex, bytes.fromhex),
-    "date": (date, date.isoformat, date.fromisoformat),
-    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "uuid": (UUID, str, UUID),
 }
 

@@ -123,8 +123,9 @@ class Explanation:
 def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
     state, scale = model._fitted(), model.rating_scale_
-    user_row = int(model._rows("user", repeated(user, 1))[0])
-    item_row = int(model._rows("item", repeated(item, 1))[0])
+    users, items = repeated(user, 1), repeated(item, 1)  # one id each, whatever their type
+    user_row, item_row = int(model._rows("user", users)[0]), int(model._rows("item", items)[0])
+    mean, std = model.predict(users, items, return_std=True)
     left, right = _belief(state.sides["user"], user_row), _belief(state.sides["item"], item_row)
     product = left.mean * right.mean
     offsets = state.sides["user"].layout.pinned >= 0
@@ -148,8 +149,8 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         item=item,
         known_user=user_row >= 0,
         known_item=item_row >= 0,
-        mean=float(model._to_rating(product.sum(keepdims=True))[0]),
-        std=float(np.sqrt(total)) * scale,
+        mean=float(mean[0]),
+        std=float(std[0]),
         global_mean=model.global_mean_,
         user_offset=float(user_offset) * scale,
         item_offset=float(item_offset) * scale,
@@ -218,7 +219,7 @@ def _cosines(rows: NDArray[np.floating], vector: NDArray[np.floating]) -> Floats
     """Cosine of each row with the vector; 0 where one of them is 0."""
     rows, vector = rows.astype(np.float64), vector.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(vector)
-    return np.asarray(rows @ vector / np.where(lengths > 0.0, lengths, 1.0))
+    return np.clip(rows @ vector / np.where(lengths > 0.0, lengths, 1.0), -1.0, 1.0)
 
 
 @dataclass(frozen=True)

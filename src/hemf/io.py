@@ -243,7 +243,7 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
         except TypeError:
             raise DataError(
                 f"{side} {value!r} cannot be saved: ids in a model file are numbers, text, bytes, "
-                f"dates, UUIDs or tuples of these, not {type(value).__name__}; "
+                f"UUIDs or tuples of these, not {type(value).__name__}; "
                 "turn such ids into text before fitting",
                 value=value,
                 row=row,

@@ -31,7 +31,7 @@ OTHER = "#5b6470"
 PAPER = "#ffffff"
 
 SKIPPED = 2  # sweeps left out of pictures of the bound: the first leap would hide the rest
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants known keys
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",
     "axes.edgecolor": INK,
@@ -76,7 +76,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def elbo(history: Sequence[SweepReport]) -> Figure:
-    """Lower bound after every sweep.
+    """Draw the lower bound after every sweep.
 
     >>> from hemf.inference.callbacks import SweepReport
     >>> report = SweepReport(1, 9, -30.0, {"ratings": -30.0}, 1.0, None, 1, 1, 1.0, 0.1)
@@ -96,7 +96,7 @@ def elbo(history: Sequence[SweepReport]) -> Figure:
 
 
 def elbo_terms(history: Sequence[SweepReport]) -> Figure:
-    """Terms of the lower bound after every sweep, each on a scale of its own.
+    """Draw the terms of the lower bound after every sweep, each on a scale of its own.
 
     The two sides' terms of one name share a panel.
 
@@ -112,11 +112,11 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
         side, _, name = term.rpartition(" ")
         colour = {"user": USERS, "item": ITEMS}.get(side, OTHER)
         panels.setdefault(name, []).append((term, side, colour))
-    columns = min(3, len(panels))
+    columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     with style():
-        figure = _figure(7.2, 1.9 * rows + 0.3)
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True).flat
+        figure = _figure(2.75 * columns, 2.1 * rows + 0.3)
+        grid = figure.subplots(rows, columns, squeeze=False).flat
         sweeps = [report.sweep for report in shown]
         named: dict[str, Any] = {}
         for axes, (name, lines) in zip(grid, panels.items(), strict=False):
@@ -132,21 +132,19 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
             axes.yaxis.set_major_formatter(_digits(all_values))
             axes.locator_params(axis="y", nbins=4)
             _sweeps(axes, shown, label=False)
-        for axes in list(grid)[len(panels) :]:
-            axes.set_axis_off()
         figure.supxlabel("sweep", fontsize=10)
         figure.supylabel("nats", fontsize=10)
         if named:
-            figure.legend(
-                named.values(), named.keys(), loc="outside upper right", ncols=len(named)
-            )
+            figure.legend(named.values(), named.keys(), loc="outside upper right", ncols=len(named))
         for unused in figure.axes[len(panels) :]:
             figure.delaxes(unused)
     return figure
 
 
-def rmse(history: Sequence[SweepReport]) -> Figure:
-    """Error on the training ratings, and on held-out ones where there are, after every sweep.
+def rmse(history: Sequence[SweepReport], held_out: float | None = None) -> Figure:
+    """Draw the error on training and, where there are, held-out ratings after every sweep.
+
+    ``held_out`` is the final error on other ratings, drawn as a level line.
 
     >>> from hemf.inference.callbacks import SweepReport
     >>> rmse([SweepReport(1, 9, -3.0, {}, 1.0, 1.1, 1, 1, 1.0, 0.1)]).axes[0].get_ylabel()
@@ -161,9 +159,11 @@ def rmse(history: Sequence[SweepReport]) -> Figure:
         axes.plot(
             sweeps, [r.train_rmse for r in shown], color=USERS, label="training, expected", **marks
         )
-        held_out = [r.validation_rmse for r in shown]
-        if all(value is not None for value in held_out):
-            axes.plot(sweeps, held_out, color=ITEMS, ls="--", label="held out", **marks)
+        validation = [r.validation_rmse for r in shown if r.validation_rmse is not None]
+        if len(validation) == len(shown):
+            axes.plot(sweeps, validation, color=ITEMS, ls="--", label="held out", **marks)
+        elif held_out is not None:
+            axes.axhline(held_out, color=ITEMS, ls="--", label="held out, at the end")
         _sweeps(axes, shown)
         axes.set_ylabel("RMSE (rating units)")
         axes.legend(loc="upper right")
@@ -171,7 +171,7 @@ def rmse(history: Sequence[SweepReport]) -> Figure:
 
 
 def active_communities(history: Sequence[SweepReport]) -> Figure:
-    """Number of communities of each side after every sweep.
+    """Draw the number of communities of each side after every sweep.
 
     >>> from hemf.inference.callbacks import SweepReport
     >>> figure = active_communities([SweepReport(1, 9, -3.0, {}, 1.0, None, 4, 3, 1.0, 0.1)])
@@ -198,7 +198,7 @@ def active_communities(history: Sequence[SweepReport]) -> Figure:
 
 
 def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
-    """Mean rating (colour, figure) and number of ratings of each user × item community.
+    """Draw mean rating and number of ratings of each user × item community.
 
     Both are tables with a row for every user community and a column for every item community.
 
@@ -211,12 +211,13 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
     count = np.asarray(size, dtype=np.float64)
     rated = np.ma.masked_where((count <= 0) | ~np.isfinite(mean), mean)
     rows, columns = mean.shape
+    low, high = _range(rated)
     with style():
         figure = _figure(7.2, min(0.9 + 0.52 * rows, 12) + 0.5)
         axes = figure.subplots()
         colours = matplotlib.colormaps["cividis"]
         picture = axes.pcolormesh(
-            rated, cmap=colours, edgecolors=PAPER, linewidth=1.5, **_range(rated)
+            rated, cmap=colours, edgecolors=PAPER, linewidth=1.5, vmin=low, vmax=high
         )
         axes.invert_yaxis()
         axes.grid(False)
@@ -234,9 +235,9 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
     return figure
 
 
-def _range(values: np.ma.MaskedArray[Any, Any]) -> dict[str, float]:
+def _range(values: np.ma.MaskedArray[Any, Any]) -> tuple[float, float]:
     low, high = (float(values.min()), float(values.max())) if values.count() else (0.0, 1.0)
-    return {"vmin": low, "vmax": high} if high > low else {"vmin": low - 0.5, "vmax": low + 0.5}
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
 def _cell(
@@ -248,7 +249,7 @@ def _cell(
     picture: Any,
 ) -> None:
     place = (column + 0.5, row + 0.5)
-    if rated.mask is not np.ma.nomask and np.ma.getmaskarray(rated)[row, column]:
+    if np.ma.getmaskarray(rated)[row, column]:
         axes.text(*place, "none", ha="center", va="center", fontsize=8.5)
         return
     red, green, blue, _ = picture.cmap(picture.norm(rated[row, column]))
@@ -265,7 +266,7 @@ def _cell(
 
 
 def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
-    """Expected number of members of every community, users left, items right.
+    """Draw the expected number of members of every community, users left, items right.
 
     >>> [axes.get_title() for axes in community_sizes([30.2, 9.8], [20]).axes]
     ['users', 'items']
@@ -292,7 +293,7 @@ def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
 
 
 def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
-    """Share of ratings that intervals hold, against the share they should hold.
+    """Draw the share of ratings that intervals hold against the share they should hold.
 
     The band is where an honest model's curve lies with ``n_ratings`` ratings, 19 times in 20.
 
@@ -324,7 +325,7 @@ def _shown(history: Sequence[SweepReport]) -> Sequence[SweepReport]:
 
 
 def _marks(history: Sequence[SweepReport]) -> dict[str, Any]:
-    """A line through few points shows them: one point alone would be no line at all."""
+    """Mark the points of a line through few: one point alone would be no line at all."""
     return {"marker": "o", "ms": 4} if len(history) <= 12 else {}
 
 

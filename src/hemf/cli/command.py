@@ -23,12 +23,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 _SHARED = {"json": Json, "quiet": Quiet, "debug": Debug}
 
 
-def command(
-    app: typer.Typer, function: Callable[..., None], *, name: str | None = None
-) -> None:
-    """Make a function a command, of its own name if no other is given; its first parameter is the `Output`.
+def command(app: typer.Typer, function: Callable[..., None], *, name: str | None = None) -> None:
+    """Make a function a command, of its own name if no other is given.
 
-    The function declares its own options, and is given those that every command has.
+    Its first parameter is the `Output`. It declares its own options, and those that every command
+    has are added.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 

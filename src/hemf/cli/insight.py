@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
+
+if TYPE_CHECKING:
+    from hemf.views import Biclusters, CommunityView
 
 
 class Side(StrEnum):
@@ -36,8 +39,8 @@ def communities(
         table = model.biclusters()
 
     def show() -> None:
-        for name, view in views.items():
-            show_communities(output, name, view)
+        for view in views.values():
+            show_communities(output, view)
             output.line()
         show_biclusters(output, table)
 
@@ -45,25 +48,33 @@ def communities(
     output.result({**document, "biclusters": table.to_dict()}, show)
 
 
-def show_communities(output: Output, side: str, view: Any) -> None:
-    """Print one side's communities, largest first."""
-    output.line(f"{side} communities", style="bold")
-    output.table(
-        ("", "size", "weight", "typical", "divisive"),
-        (
-            (number, f"{size:,.0f}", f"{100 * weight:.0f} %", _few(typical), _few(divisive))
-            for number, (size, weight, typical, divisive) in enumerate(
-                zip(view.sizes, view.weights, view.typical, view.divisive, strict=True)
-            )
-        ),
-    )
+def show_communities(output: Output, view: CommunityView) -> None:
+    """Print one side's communities, largest first, and what they disagree on."""
+    other = "items" if view.side == "user" else "users"
+    output.line(f"{view.side} communities", style="bold")
+    rows = [
+        (number, f"{size:,.0f}", f"{100 * weight:.0f} %", _named(typical))
+        for number, (size, weight, typical) in enumerate(
+            zip(view.sizes, view.weights, view.typical, strict=True)
+        )
+    ]
+    output.table(("", "size", "weight", f"typical {other} (rating to expect)"), rows)
+    if view.divisive:
+        numbers = [str(number) for number in range(len(view))]
+        output.line(f"divisive {other}: rating to expect in each community", style="bold")
+        output.table(
+            (other[:-1], *numbers),
+            ((one.id, *(f"{rating:.2f}" for rating in one.ratings)) for one in view.divisive),
+        )
 
 
-def show_biclusters(output: Output, table: Any) -> None:
+def _named(typical: Any) -> str:
+    return ", ".join(f"{one.id} ({one.rating:.1f})" for one in typical)
+
+
+def show_biclusters(output: Output, table: Biclusters) -> None:
     """Print how each user community rates each item community."""
-    import numpy as np
-
-    mean, size = np.asarray(table.mean_rating), np.asarray(table.size)
+    mean, size = table.mean_rating, table.size
     output.line("mean rating (number of ratings): user communities down, items across", "bold")
     output.table(
         ("", *map(str, range(mean.shape[1]))),
@@ -78,10 +89,6 @@ def show_biclusters(output: Output, table: Any) -> None:
             for number, row in enumerate(zip(mean, size, strict=True))
         ),
     )
-
-
-def _few(ids: Any) -> str:
-    return ", ".join(map(str, ids))
 
 
 def explain(

@@ -79,7 +79,9 @@ def figures(report: SweepReport) -> str:
     parts = [f"ELBO {report.elbo:,.0f}", f"RMSE {report.train_rmse:.4f}"]
     if held_out is not None:
         parts.append(f"held-out {held_out:.4f}")
-    return " · ".join([*parts, f"communities {report.user_communities} × {report.item_communities}"])
+    return " · ".join(
+        [*parts, f"communities {report.user_communities} × {report.item_communities}"]
+    )
 
 
 def time_left(report: SweepReport) -> float:

@@ -11,7 +11,7 @@ from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.start import seed_communities
 from hemf.model import bound
-from hemf.model.noise import learn_scales, noise_term
+from hemf.model.noise import learn_scales, noise_term, scale_posterior
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -78,9 +78,13 @@ def update_side(
     *,
     coupled: bool = True,
     hold: bool = False,
+    learn: bool = True,
     n_jobs: int | None = None,
 ) -> None:
-    """One half-sweep: rows, then communities, of one side."""
+    """One half-sweep: rows, noise scales, then communities, of one side.
+
+    ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too.
+    """
     side = state.sides[name]
     other = state.sides["item" if name == "user" else "user"]
     shared = Shared(
@@ -96,9 +100,13 @@ def update_side(
     )
     if side.noise_scales is not None:
         counts = np.diff(state.rows[name].indptr)
-        learnt, factor = learn_scales(side.noise_scales, errors / state.noise, counts)
-        side.noise_scales = learnt
-        state.noise /= factor
+        errors_in_units = errors / state.noise
+        if learn:
+            side.noise_scales, factor = learn_scales(side.noise_scales, errors_in_units, counts)
+            state.noise /= factor
+        else:
+            shape = side.noise_scales.prior_shape
+            side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
     side.refresh(statistics)
 
@@ -126,7 +134,9 @@ def sweep(
             if max_communities[name] > 1:
                 seed_communities(side, max_communities[name], rng)
     for name in SIDES:
-        update_side(state, name, coupled=coupled, hold=seeding, n_jobs=n_jobs)
+        update_side(
+            state, name, coupled=coupled, hold=seeding, learn=evb is not None, n_jobs=n_jobs
+        )
         moves.drop_empty(state.sides[name])
         moves.order_by_size(state.sides[name])
     if evb is not None:

@@ -77,19 +77,24 @@ def _try(
     side = trial.sides[name]
     if not change(side):
         return False
+    bound = -np.inf
     for step in range(HALF_SWEEPS):
-        update_side(trial, name, coupled=coupled, hold=step == 0, n_jobs=n_jobs)
+        learn = evb is not None
+        update_side(trial, name, coupled=coupled, hold=step == 0, learn=learn, n_jobs=n_jobs)
         if evb is not None:
             side.prior = learn_prior(
                 side.prior, side.communities, evb=evb, structure=True, scale=True
             )
             side.refresh()
-        if step > 0 and sum(trial.bound_terms().values()) > before:
+        last, bound = bound, sum(trial.bound_terms().values())
+        if step > 0 and bound > before:
             moves.drop_empty(side)
             moves.order_by_size(side)
             state.sides[name] = side
-            state.squared_error = trial.squared_error
+            state.squared_error, state.noise = trial.squared_error, trial.noise
             return True
+        if before - bound > (HALF_SWEEPS - 1 - step) * (bound - last):
+            return False  # steps shrink: at this pace it will not get there
     return False
 
 

@@ -1,0 +1,284 @@
+"""One HTML file that shows a fit: how it went, what it found, how sure it is.
+
+>>> import tempfile
+>>> from hemf import HeMF
+>>> from hemf.report import write_report
+>>> model = HeMF(n_factors=1, max_sweeps=2, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)])
+>>> write_report(tempfile.mkdtemp() + "/report.html", model)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hemf import plots
+from hemf.evaluation import calibration_curve, coverage
+from hemf.evaluation import rmse as rmse_of
+from hemf.report_page import Markup, card, cell, interval, page, picture, section, table, tiles
+from hemf.writing import replacing
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+    from hemf.ratings import Ratings
+    from hemf.views import CommunityView
+
+MOST_JUDGED = 200_000  # ratings that errors and intervals are measured on: more show no more
+RECOMMENDED = 10
+NAMED = 5  # examples of a community
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    model: HeMF,
+    *,
+    title: str = "Ratings",
+    held_out: Ratings | None = None,
+    example_user: Any = None,
+    facts: Mapping[str, str] | None = None,
+) -> None:
+    """Write a report on a fitted model; the file needs nothing but a browser.
+
+    ``held_out`` are ratings that the model has not seen, to measure errors and intervals on.
+    ``example_user`` is whom recommendations are shown for, by default the one with most ratings.
+    ``facts`` are shown beside the model's own figures.
+    """
+    html = render_report(
+        model, title=title, held_out=held_out, example_user=example_user, facts=facts
+    )
+    with replacing(path) as fresh:
+        fresh.write_text(html, encoding="utf-8")
+
+
+def render_report(
+    model: HeMF,
+    *,
+    title: str = "Ratings",
+    held_out: Ratings | None = None,
+    example_user: Any = None,
+    facts: Mapping[str, str] | None = None,
+) -> str:
+    """Return the HTML of a report; see `write_report`."""
+    model._fitted()
+    seen = _judged(model, model.ratings_)
+    unseen = None if held_out is None else _judged(model, held_out)
+    if example_user is None:
+        activity = np.diff(model.ratings_.by_user.indptr)
+        example_user = model.ratings_.users.ids[int(np.argmax(activity))]
+    return page(
+        title,
+        f"{model!r}, {date.today():%d %B %Y}",
+        [
+            tiles({**_figures(model, seen, unseen), **(facts or {})}),
+            section("Learning", _learning(model, unseen)),
+            section("Communities", _communities(model)),
+            section("How sure", _certainty(model, seen, unseen)),
+            section("Recommendations", _recommendations(model, example_user)),
+        ],
+    )
+
+
+class _Judgement:
+    """Ratings beside what the model expected of them."""
+
+    def __init__(self, actual: Any, mean: Any, std: Any) -> None:
+        self.actual, self.mean, self.std = actual, mean, std
+        self.rmse = rmse_of(actual, mean)
+
+    def inside(self, level: float) -> str:
+        return f"{100 * coverage(self.actual, self.mean, self.std, level=level):.1f} %"
+
+
+def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
+    users, items, actual = ratings.triples()
+    step = max(1, -(-actual.size // MOST_JUDGED))
+    users, items, actual = users[::step], items[::step], actual[::step]
+    mean, std = model.predict(ratings.users.ids[users], ratings.items.ids[items], return_std=True)
+    return _Judgement(actual, mean, std)
+
+
+def _figures(model: HeMF, seen: _Judgement, unseen: _Judgement | None) -> dict[str, str]:
+    figures = {
+        "ratings learnt from": f"{model.ratings_.n_ratings:,}",
+        "users": f"{model.n_users_:,}",
+        "items": f"{model.n_items_:,}",
+        "user × item communities": f"{model.n_user_communities_} × {model.n_item_communities_}",
+        "sweeps": f"{model.n_sweeps_}" + ("" if model.converged_ else " (not settled)"),
+        "seconds": f"{model.history_[-1].seconds:.1f}",
+        "ELBO (nats)": f"{model.elbo_:,.0f}",
+        "noise of a rating (σ)": f"{model.noise_variance_**0.5:.3f}",
+        "RMSE, training": f"{seen.rmse:.4f}",
+    }
+    if unseen is not None:
+        figures["RMSE, held out"] = f"{unseen.rmse:.4f}"
+        figures["in 90 % intervals, held out"] = unseen.inside(0.9)
+    return figures
+
+
+def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
+    history = model.history_
+    held_out = None if unseen is None else unseen.rmse
+    skipped = f"The first {plots.SKIPPED} sweeps are left out. " if len(history) > 4 else ""
+    return [
+        card(
+            "Lower bound",
+            f"What every sweep raises. {skipped}It may dip once, where communities are seeded.",
+            picture("elbo", plots.elbo(history), "Lower bound by sweep"),
+        ),
+        card(
+            "Error",
+            "Root mean squared error; in training its expectation over what is still uncertain.",
+            picture("rmse", plots.rmse(history, held_out), "RMSE by sweep"),
+        ),
+        card(
+            "Terms of the lower bound",
+            "Each on a scale of its own: look at shapes within a panel, not across panels.",
+            picture("terms", plots.elbo_terms(history), "Terms of the lower bound by sweep"),
+            wide=True,
+        ),
+        card(
+            "Active communities",
+            "Many are seeded; those that are fragments of one another are merged.",
+            picture("active", plots.active_communities(history), "Communities by sweep"),
+            wide=True,
+        ),
+    ]
+
+
+def _communities(model: HeMF) -> list[str]:
+    biclusters = model.biclusters()
+    drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
+    users, items = model.communities("user", n=NAMED), model.communities("item", n=NAMED)
+    return [
+        card(
+            "Who rates what how",
+            "Mean rating of each item community by each user community; below it, the number of "
+            "ratings.",
+            picture("biclusters", drawn, "Mean rating of each user by item community"),
+        ),
+        card(
+            "Community sizes",
+            "Expected number of members; who is between two communities counts in part in both.",
+            picture("sizes", plots.community_sizes(users.sizes, items.sizes), "Community sizes"),
+        ),
+        _typical(users, "Typical items are rated higher here than in the other communities."),
+        _divisive(users),
+        _typical(items, "Typical users rate these items higher than those of other communities."),
+    ]
+
+
+def _typical(view: CommunityView, text: str) -> str:
+    other = "items" if view.side == "user" else "users"
+    rows = [
+        [
+            number,
+            f"{size:,.0f}",
+            ", ".join(map(str, view.members(number)[:NAMED])),
+            Markup(", ".join(f"{cell(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical)),
+        ]
+        for number, (size, typical) in enumerate(zip(view.sizes, view.typical, strict=True))
+    ]
+    headers = ["", "members", "surest members", f"typical {other}, and the rating to expect"]
+    return card(
+        f"{view.side.capitalize()} communities",
+        text,
+        table(headers, rows, numbers=[1]),
+        wide=True,
+    )
+
+
+def _soft(text: str) -> str:
+    return f'<span class="soft">{text}</span>'
+
+
+def _divisive(view: CommunityView) -> str:
+    if not view.divisive:
+        return ""
+    headers = ["item", *(f"community {number}" for number in range(len(view))), "spread"]
+    rows = [
+        [one.id, *(f"{rating:.1f}" for rating in one.ratings), f"{one.spread:.2f}"]
+        for one in view.divisive
+    ]
+    return card(
+        "Divisive items",
+        "What each user community is expected to rate those items that they agree on least.",
+        table(headers, rows, numbers=range(1, len(headers))),
+        wide=True,
+    )
+
+
+def _certainty(model: HeMF, seen: _Judgement, unseen: _Judgement | None) -> list[str]:
+    judged, whose = (seen, "training") if unseen is None else (unseen, "held-out")
+    curve = calibration_curve(judged.actual, judged.mean, judged.std)
+    caution = (
+        "These are the ratings learnt from: new ones are held a little less often. "
+        if unseen is None
+        else ""
+    )
+    levels = (0.5, 0.8, 0.9, 0.95)
+    return [
+        card(
+            "Calibration of intervals",
+            f"An interval that should hold 90 % of the ratings does so, if the model is honest: "
+            f"points lie on the diagonal. {caution}The grey band is what chance alone would do. "
+            "Above it intervals are too wide, below it too narrow.",
+            picture(
+                "calibration",
+                plots.calibration(curve, judged.actual.size),
+                f"Observed against nominal coverage on {whose} ratings",
+            ),
+        ),
+        card(
+            f"Intervals on {judged.actual.size:,} {whose} ratings",
+            "",
+            table(
+                ["interval", "should hold", "holds"],
+                (
+                    [f"± {_width(level):.2f} σ", f"{100 * level:g} %", judged.inside(level)]
+                    for level in levels
+                ),
+                numbers=[1, 2],
+            ),
+        ),
+    ]
+
+
+def _width(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def _recommendations(model: HeMF, user: Any) -> list[str]:
+    items, _ = model.recommend(user, RECOMMENDED)
+    ratings = model.ratings_
+    seen, values = ratings.by_user.row(int(ratings.users.rows([user])[0]))
+    best = np.argsort(-values, kind="stable")[:RECOMMENDED]
+    favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
+    cards = []
+    if len(items):
+        mean, std = model.predict(user, items, return_std=True)
+        low, high = model.rating_range_ or (float((mean - std).min()), float((mean + std).max()))
+        rows = [
+            [item, f"{m:.1f} ± {s:.1f}", interval(m, s, low, high)]
+            for item, m, s in zip(items, mean, std, strict=True)
+        ]
+        cards.append(
+            card(
+                f"Best for {user}",
+                "Rating to expect, ± one standard deviation; not rated so far.",
+                table(["item", "rating", f"{low:g} to {high:g}"], rows, numbers=[1]),
+            )
+        )
+    cards.append(
+        card(
+            f"Rated highest by {user}",
+            f"Of {seen.size:,} ratings.",
+            table(["item", "rating"], favourites, numbers=[1]),
+        )
+    )
+    return cards
