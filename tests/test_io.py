@@ -18,6 +18,10 @@ from hypothesis import strategies as st
 from hemf import ConvergenceWarning, DataError, HeMF, ModelFileError, NotFittedError, ParameterError
 from hemf.io import MANIFEST, VERSION
 
+QUICK = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 IDS = {
     "integers": [3, 10**9, -7, 2**62],
     "text": ["ann", "", "bob", "12"],
@@ -140,9 +144,7 @@ def test_a_model_comes_back_to_the_bit_whatever_its_ids(ids, tmp_path):
     assert loaded.predict(*stranger, return_std=True) == model.predict(*stranger, return_std=True)
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(QUICK, max_examples=15)
 @given(
     st.lists(
         st.text() | st.integers() | st.booleans() | st.floats(allow_nan=False),
@@ -185,7 +187,8 @@ def test_a_vocabulary_that_grew_keeps_the_types_of_its_ids(tmp_path):
     [
         {},
         {"dtype": "float64"},
-        {"offsets": False},
+        {"offsets": False, "noise_scales": None},
+        {"noise_scales": "user"},
         {"membership": "mean-field"},
         {"user_covariances": "own", "item_covariances": "tied"},
         {"validation_fraction": 0.2},
@@ -336,9 +339,7 @@ def test_a_newer_format_asks_for_an_upgrade(bytes_of_tiny, tmp_path):
         HeMF.load(path)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(QUICK, max_examples=60)
 @given(st.data())
 def test_a_truncated_file_is_damaged(tmp_path, bytes_of_tiny, data):
     length = data.draw(st.integers(0, len(bytes_of_tiny) - 1))
@@ -347,9 +348,7 @@ def test_a_truncated_file_is_damaged(tmp_path, bytes_of_tiny, data):
         HeMF.load(tmp_path / "m")
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(QUICK, max_examples=150)
 @given(st.data())
 def test_a_changed_byte_is_found_or_does_not_matter(tmp_path, bytes_of_tiny, whole, data):
     content = bytearray(bytes_of_tiny)
@@ -380,6 +379,7 @@ def test_a_missing_member_is_named(member, bytes_of_tiny, tmp_path):
         ("user/moments/mean.npy", np.zeros((4, 4), np.float16)),
         ("user/moments/second.npy", np.asfortranarray(np.zeros((4, 10), np.float32))),
         ("user/membership.npy", np.ones((4, 1))),
+        ("user/noise_scales/rate.npy", np.ones(3)),
         ("item/prior/scale.npy", np.eye(2)),
         ("item/communities/dof.npy", np.ones(3)),
         ("ratings/indptr.npy", np.array([0, 1, 3, 6, 9])),

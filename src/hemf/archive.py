@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_type_hints
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import numpy as np
@@ -154,15 +154,22 @@ def restored(kind: type[_Kind], form: dict[str, Any], archive: zipfile.ZipFile) 
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, part in form.items():
-        if is_dataclass(hints[name]):
-            values[name] = restored(hints[name], part, archive)
+        inner = _dataclass_in(hints[name])
+        if inner is not None and part is not None:
+            values[name] = restored(inner, part, archive)
         elif isinstance(part, dict) and set(part) == {"array"}:
             values[name] = read_array(archive, part["array"])
-        elif getattr(hints[name], "__origin__", None) is dict:
+        elif get_origin(hints[name]) is dict:
             values[name] = {key: decoded(entry) for key, entry in part.items()}
         else:
             values[name] = decoded(part)
     return kind(**values)
+
+
+def _dataclass_in(hint: Any) -> type | None:
+    """Return the dataclass that a hint names, also where it may be absent."""
+    named = (hint, *get_args(hint))
+    return next((one for one in named if isinstance(one, type) and is_dataclass(one)), None)
 
 
 # -- plain values ------------------------------------------------------------------------------

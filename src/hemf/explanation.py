@@ -131,7 +131,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     offsets = state.sides["user"].layout.pinned >= 0
     item_offset, user_offset = product[:2] if offsets else (0.0, 0.0)
     variance = {
-        "noise": state.noise,
+        "noise": float(model._noise([user_row], [item_row])[0]),
         "user": max(float(right.mean @ left.covariance @ right.mean), 0.0),  # nᵀSn
         "item": max(float(left.mean @ right.covariance @ left.mean), 0.0),  # mᵀTm
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
@@ -169,25 +169,26 @@ def rating_contributions(
     """How much each of a user's ratings adds to what is predicted for an item, standardised.
 
     On the coordinates that the user's posterior covers (MODEL.md, batch step 1),
-    m_d = S_d (Σ_k g_k + P_d m_d) with g_k = (r_k n_k - E[b_k p_k])/σ², where the pinned coordinate
-    brings in p_k, the offset of the item rated. Memberships held, the prediction for item j is
-    linear in the ratings: rating k adds n_jᵀ (Σ_d q_d S_d) g_k, the prior the rest. All of it is
-    taken at today's moments of the items, which at convergence are those the user has been
-    updated with.
+    m_d = S_d (Σ_k g_k + P_d m_d) with g_k = (r_k n_k - E[b_k p_k]) τ_i υ_k/σ², where the pinned
+    coordinate brings in p_k, the offset of the item rated. Memberships held, the prediction for
+    item j is linear in the ratings: rating k adds n_jᵀ (Σ_d q_d S_d) g_k, the prior the rest. All
+    of it is taken at today's moments of the items, which at convergence are those the user has
+    been updated with.
     """
     user, item = state.sides["user"], state.sides["item"]
     rows, free, pinned = state.rows["user"], user.layout.free, user.layout.pinned
     span = slice(rows.indptr[user_row], rows.indptr[user_row + 1])
     rated, values = rows.indices[span], rows.values[span].astype(np.float64)
+    weights = item.weights[rated] * (user.weights[user_row] / state.noise)  # τ_i υ_k/σ²
     second = item.moments.second[rated].astype(np.float64)
-    gram = unpack(second.sum(axis=0))[np.ix_(free, free)]  # G_i
-    spread = _response(user, user.membership[user_row], gram / state.noise, coupled=coupled)
-    direction = spread @ item.moments.mean[item_row, free].astype(np.float64)
+    data = unpack(weights @ second)[np.ix_(free, free)]  # G_i/σ²
+    response = _response(user, user.membership[user_row], data, coupled=coupled)
+    direction = response @ item.moments.mean[item_row, free].astype(np.float64)
     moved = values * (item.moments.mean[rated][:, free].astype(np.float64) @ direction)
     if pinned >= 0:
         high, low = np.maximum(free, pinned), np.minimum(free, pinned)
         moved -= second[:, high * (high + 1) // 2 + low] @ direction  # E[b_k p_k]
-    return np.asarray(moved / state.noise)
+    return np.asarray(weights * moved)
 
 
 def _response(

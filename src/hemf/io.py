@@ -193,6 +193,8 @@ def _check_side(side: Side, name: str, n_rows: int) -> None:
         (side.communities.scale, (covariances, order, order)),
         (side.communities.dof, (covariances,)),
     ]
+    if side.noise_scales is not None:
+        shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
     for array, shape in shared:
         _check(name, array, np.float64, shape)
 

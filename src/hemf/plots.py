@@ -30,6 +30,8 @@ ITEMS = "#c75100"
 OTHER = "#5b6470"
 PAPER = "#ffffff"
 
+HALF, WHOLE = 5.6, 11.0  # inches wide, for half and all of a page that is read at 100 %
+FEW = 6  # communities that half a page has room for
 SKIPPED = 2  # sweeps left out of pictures of the bound: the first leap would hide the rest
 _STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants known keys
     "figure.facecolor": PAPER,
@@ -84,7 +86,7 @@ def elbo(history: Sequence[SweepReport]) -> Figure:
     'ELBO (nats)'
     """
     with style():
-        figure = _figure(7.2, 3.0)
+        figure = _figure(HALF, 3.0)
         axes = figure.subplots()
         shown = _shown(history)
         values = [report.elbo for report in shown]
@@ -112,10 +114,10 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
         side, _, name = term.rpartition(" ")
         colour = {"user": USERS, "item": ITEMS}.get(side, OTHER)
         panels.setdefault(name, []).append((term, side, colour))
-    columns = min(4, len(panels))
+    columns = min(4 if len(panels) > 6 else 3, len(panels))
     rows = -(-len(panels) // columns)
     with style():
-        figure = _figure(2.75 * columns, 2.1 * rows + 0.3)
+        figure = _figure(WHOLE, 2.1 * rows + 0.3)
         grid = figure.subplots(rows, columns, squeeze=False).flat
         sweeps = [report.sweep for report in shown]
         named: dict[str, Any] = {}
@@ -151,7 +153,7 @@ def rmse(history: Sequence[SweepReport], held_out: float | None = None) -> Figur
     'RMSE (rating units)'
     """
     with style():
-        figure = _figure(7.2, 3.0)
+        figure = _figure(HALF, 3.0)
         axes = figure.subplots()
         shown = _shown(history)
         sweeps = [report.sweep for report in shown]
@@ -166,7 +168,7 @@ def rmse(history: Sequence[SweepReport], held_out: float | None = None) -> Figur
             axes.axhline(held_out, color=ITEMS, ls="--", label="held out, at the end")
         _sweeps(axes, shown)
         axes.set_ylabel("RMSE (rating units)")
-        axes.legend(loc="upper right")
+        figure.legend(loc="outside upper right", ncols=2)
     return figure
 
 
@@ -181,7 +183,7 @@ def active_communities(history: Sequence[SweepReport]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     with style():
-        figure = _figure(7.2, 3.0)
+        figure = _figure(HALF, 3.0)
         axes = figure.subplots()
         sweeps = [report.sweep for report in history]
         users = [report.user_communities for report in history]
@@ -193,7 +195,7 @@ def active_communities(history: Sequence[SweepReport]) -> Figure:
         axes.set_ylabel("active communities")
         axes.set_ylim(0, max(*users, *items) * 1.08 + 0.5)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(loc="upper right")
+        figure.legend(loc="outside upper right", ncols=2)
     return figure
 
 
@@ -213,7 +215,8 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
     rows, columns = mean.shape
     low, high = _range(rated)
     with style():
-        figure = _figure(7.2, min(0.9 + 0.52 * rows, 12) + 0.5)
+        width = HALF if columns <= FEW else WHOLE
+        figure = _figure(width, min(1.2 + 0.56 * rows, 12))
         axes = figure.subplots()
         colours = matplotlib.colormaps["cividis"]
         picture = axes.pcolormesh(
@@ -229,7 +232,7 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
         axes.set_ylabel("user community")
         bar = figure.colorbar(picture, ax=axes, label="mean rating", shrink=0.9, aspect=14)
         bar.outline.set_visible(False)
-        if columns <= 12:
+        if columns <= 2 * FEW:
             for row, column in np.ndindex(mean.shape):
                 _cell(axes, row, column, rated, count, picture)
     return figure
@@ -274,13 +277,13 @@ def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     with style():
-        figure = _figure(7.2, 2.8)
+        figure = _figure(HALF, 3.0)
         sides = (("users", user_sizes, USERS), ("items", item_sizes, ITEMS))
         for axes, (name, sizes, colour) in zip(figure.subplots(1, 2), sides, strict=True):
             values = np.asarray(sizes, dtype=np.float64)
             bars = axes.bar(np.arange(values.size), values, color=colour, width=0.75)
-            if values.size <= 12:
-                axes.bar_label(bars, [_short(v) for v in values], fontsize=8.5, padding=2)
+            if values.size <= 2 * FEW:
+                axes.bar_label(bars, [f"{value:,.0f}" for value in values], fontsize=8, padding=2)
             axes.set_title(name)
             axes.set_xlabel(f"{name[:-1]} community")
             axes.set_xlim(-0.6, values.size - 0.4)
@@ -306,10 +309,10 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
     level = np.linspace(0, 1, 101)
     spread = 196 * np.sqrt(level * (1 - level) / max(n_ratings, 1))
     with style():
-        figure = _figure(4.6, 4.0)
+        figure = _figure(4.6, 3.9)
         axes = figure.subplots()
         axes.fill_between(
-            100 * level, 100 * level - spread, 100 * level + spread, color=FAINT, lw=0
+            100 * level, 100 * level - spread, 100 * level + spread, color=OTHER, alpha=0.3, lw=0
         )
         axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.2, label="honest")
         axes.plot(nominal, observed, color=USERS, marker="o", ms=4, label="observed")

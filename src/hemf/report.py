@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -140,33 +140,34 @@ def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
             picture("terms", plots.elbo_terms(history), "Terms of the lower bound by sweep"),
             wide=True,
         ),
-        card(
-            "Active communities",
-            "Many are seeded; those that are fragments of one another are merged.",
-            picture("active", plots.active_communities(history), "Communities by sweep"),
-            wide=True,
-        ),
     ]
 
 
 def _communities(model: HeMF) -> list[str]:
     biclusters = model.biclusters()
     drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
+    wide = biclusters.size.shape[1] > plots.FEW
     users, items = model.communities("user", n=NAMED), model.communities("item", n=NAMED)
     return [
         card(
-            "Who rates what how",
-            "Mean rating of each item community by each user community; below it, the number of "
-            "ratings.",
-            picture("biclusters", drawn, "Mean rating of each user by item community"),
+            "Active communities",
+            "Many are seeded; those that are fragments of one another are merged.",
+            picture("active", plots.active_communities(model.history_), "Communities by sweep"),
         ),
         card(
             "Community sizes",
             "Expected number of members; who is between two communities counts in part in both.",
             picture("sizes", plots.community_sizes(users.sizes, items.sizes), "Community sizes"),
         ),
+        card(
+            "Who rates what how",
+            "Mean rating of each item community by each user community; below it, the number of "
+            "ratings.",
+            picture("biclusters", drawn, "Mean rating of each user by item community"),
+            wide=wide,
+        ),
+        _divisive(users, wide=wide),
         _typical(users, "Typical items are rated higher here than in the other communities."),
-        _divisive(users),
         _typical(items, "Typical users rate these items higher than those of other communities."),
     ]
 
@@ -177,8 +178,8 @@ def _typical(view: CommunityView, text: str) -> str:
         [
             number,
             f"{size:,.0f}",
-            ", ".join(map(str, view.members(number)[:NAMED])),
-            Markup(", ".join(f"{cell(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical)),
+            _listed(cell(id) for id in view.members(number)[:NAMED]),
+            _listed(f"{cell(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical),
         ]
         for number, (size, typical) in enumerate(zip(view.sizes, view.typical, strict=True))
     ]
@@ -191,23 +192,28 @@ def _typical(view: CommunityView, text: str) -> str:
     )
 
 
+def _listed(parts: Iterable[str]) -> Markup:
+    """Return HTML with commas between parts that are not broken across lines."""
+    return Markup(", ".join(f'<span class="whole">{part}</span>' for part in parts))
+
+
 def _soft(text: str) -> str:
     return f'<span class="soft">{text}</span>'
 
 
-def _divisive(view: CommunityView) -> str:
+def _divisive(view: CommunityView, *, wide: bool) -> str:
     if not view.divisive:
         return ""
-    headers = ["item", *(f"community {number}" for number in range(len(view))), "spread"]
+    headers = ["item", *map(str, range(len(view))), "spread"]
     rows = [
         [one.id, *(f"{rating:.1f}" for rating in one.ratings), f"{one.spread:.2f}"]
         for one in view.divisive
     ]
     return card(
         "Divisive items",
-        "What each user community is expected to rate those items that they agree on least.",
+        "What each user community is expected to rate the items that they agree on least.",
         table(headers, rows, numbers=range(1, len(headers))),
-        wide=True,
+        wide=wide,
     )
 
 
@@ -259,6 +265,7 @@ def _recommendations(model: HeMF, user: Any) -> list[str]:
     seen, values = ratings.by_user.row(int(ratings.users.rows([user])[0]))
     best = np.argsort(-values, kind="stable")[:RECOMMENDED]
     favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
+    name = user if isinstance(user, str) else f"user {user}"
     cards = []
     if len(items):
         mean, std = model.predict(user, items, return_std=True)
@@ -269,14 +276,14 @@ def _recommendations(model: HeMF, user: Any) -> list[str]:
         ]
         cards.append(
             card(
-                f"Best for {user}",
+                f"Best for {name}",
                 "Rating to expect, ± one standard deviation; not rated so far.",
                 table(["item", "rating", f"{low:g} to {high:g}"], rows, numbers=[1]),
             )
         )
     cards.append(
         card(
-            f"Rated highest by {user}",
+            f"Rated highest by {name}",
             f"Of {seen.size:,} ratings.",
             table(["item", "rating"], favourites, numbers=[1]),
         )

@@ -58,6 +58,7 @@ p { margin: 4px 0 12px; color: var(--soft); max-width: 75ch; }
 .cards { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 .card { padding: 16px 18px; overflow-x: auto; }
 .card p { font-size: 14.5px; }
+.whole { white-space: nowrap; }
 .wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; height: auto; max-height: 560px; }
 table { border-collapse: collapse; width: 100%; font-size: 15px; }

@@ -58,4 +58,6 @@ def test_a_strided_array_is_a_type_error(rng: np.random.Generator) -> None:
     given_arguments = arguments(rng, np.float64)
     given_arguments[3] = np.asfortranarray(given_arguments[3])
     with pytest.raises(TypeError):
-        pairs.pair_moments.compiled(np.float64)(*given_arguments, True, np.empty(200), np.empty(200))
+        pairs.pair_moments.compiled(np.float64)(
+            *given_arguments, True, np.empty(200), np.empty(200)
+        )

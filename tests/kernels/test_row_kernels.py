@@ -15,11 +15,11 @@ from hemf.model.packing import pack
 from proofs.problems import any_communities, sparse_rows
 
 FORMS = ["coupled_rows", "mean_field_rows"]
-INPUTS = (
-    "low high indptr indices values other_mean other_second free pinned noise precision pull "
-    "log_weight hold"
-).split()
-OUTPUTS = "mean second membership size first scatter totals".split()
+INPUTS = [
+    "low", "high", "indptr", "indices", "values", "other_mean", "other_second", "other_weight",
+    "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
+]  # fmt: skip
+OUTPUTS = ["mean", "second", "membership", "errors", "size", "first", "scatter", "entropy"]
 
 
 def arguments(
@@ -58,9 +58,10 @@ def arguments(
         "values": data.values,
         "other_mean": other_mean.astype(dtype),
         "other_second": pack(second).astype(dtype),
+        "other_weight": rng.uniform(0.3, 3.0, others).astype(dtype),
         "free": layout.free,
         "pinned": layout.pinned,
-        "noise": float(rng.uniform(0.1, 2.0)),
+        "noise": rng.uniform(0.1, 2.0, n_rows),
         "precision": pack(posterior.precision),
         "pull": np.ascontiguousarray(posterior.pull),
         "log_weight": posterior.log_weight,
@@ -68,10 +69,11 @@ def arguments(
         "mean": np.full((n_rows, layout.total), np.nan, dtype),
         "second": np.full((n_rows, layout.packed), np.nan, dtype),
         "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
+        "errors": np.full(n_rows, np.nan),
         "size": rng.random(communities),  # statistics are added to, not overwritten
         "first": rng.random((communities, layout.order)),
         "scatter": rng.random((covariances, triangle)),
-        "totals": rng.random(2),
+        "entropy": rng.random(1),
     }
 
 
@@ -129,11 +131,11 @@ def test_a_range_of_rows_leaves_the_others_alone(form: str, rng: np.random.Gener
     given_arguments = arguments(rng, n_rows=70) | {"low": 5, "high": 48}
     ours, theirs = both(form, given_arguments)
     inside = slice(5, 48)
-    for name in ("mean", "second", "membership"):
+    for name in ("mean", "second", "membership", "errors"):
         np.testing.assert_allclose(ours[name][inside], theirs[name][inside], rtol=1e-9, atol=1e-12)
         for outside in (slice(0, 5), slice(48, 70)):
             np.testing.assert_array_equal(ours[name][outside], given_arguments[name][outside])
-    for name in ("size", "first", "scatter", "totals"):
+    for name in ("size", "first", "scatter", "entropy"):
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
 
 
@@ -183,8 +185,8 @@ def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
 
 
 STRIDED = [
-    "indptr", "indices", "values", "other_mean", "other_second", "free", "precision", "pull",
-    "log_weight", *OUTPUTS,
+    "indptr", "indices", "values", "other_mean", "other_second", "other_weight", "free", "noise",
+    "precision", "pull", "log_weight", *(name for name in OUTPUTS if name != "entropy"),
 ]  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from hemf.inference.start import assign, start_side
 from hemf.model.communities import Communities, Statistics, Sticks
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
+from hemf.model.noise import NoiseScales
+from hemf.model.packing import pack
 
 OTHER = {"user": "item", "item": "user"}
 
@@ -25,20 +27,22 @@ class Setting:
     tied_users: bool = True
     tied_items: bool = False
     offsets: bool = False
+    noise_scales: bool = False
 
     def __str__(self) -> str:
         form = "coupled" if self.coupled else "mean-field"
         covariances = "-".join("tied" if t else "own" for t in (self.tied_users, self.tied_items))
-        return f"{form}-{covariances}{'-offsets' if self.offsets else ''}"
+        extras = ["-offsets"] * self.offsets + ["-scales"] * self.noise_scales
+        return "".join([f"{form}-{covariances}", *extras])
 
 
 SETTINGS = [
     Setting(),
-    Setting(tied_users=False, tied_items=True, offsets=True),
-    Setting(coupled=False, offsets=True),
+    Setting(tied_users=False, tied_items=True, offsets=True, noise_scales=True),
+    Setting(coupled=False, offsets=True, noise_scales=True),
     Setting(coupled=False, tied_users=False, tied_items=True),
 ]
-"""Coupled and mean-field, each with tied and own covariances, with and without offsets."""
+"""Coupled and mean-field; on each side, tied and own covariances; with offsets and without."""
 
 
 def spd(rng: np.random.Generator, order: int, count: int | None = None) -> np.ndarray:
@@ -75,9 +79,7 @@ def any_prior(rng: np.random.Generator, order: int) -> Prior:
     )
 
 
-def any_communities(
-    rng: np.random.Generator, count: int, order: int, *, tied: bool
-) -> Communities:
+def any_communities(rng: np.random.Generator, count: int, order: int, *, tied: bool) -> Communities:
     """Community posteriors that no data led to."""
     covariances = 1 if tied else count
     return Communities(
@@ -135,8 +137,16 @@ def problem(
             spread=0.8,
             rng=rng,
             dtype=np.float64,
+            noise_scales=setting.noise_scales,
         )
-        sides[name].moments.mean[:, layout.free] *= 5.0
+        if setting.noise_scales:
+            shape = rng.uniform(2.0, 9.0, n_rows)
+            sides[name].noise_scales = NoiseScales(
+                3.0, shape, shape * rng.uniform(0.5, 2.0, n_rows)
+            )
+        moments = sides[name].moments
+        moments.mean[:, layout.free] *= 5.0
+        moments.second[:] = pack(moments.mean[:, :, None] * moments.mean[:, None, :])
         sides[name].prior = replace(any_prior(rng, layout.order), concentration=1.7)
     state = BatchState(sides=sides, rows=rows, noise=0.4, unit=1.3)
     for name, count in zip(("user", "item"), communities, strict=True):
@@ -151,13 +161,19 @@ def problem(
 
 def update_rows(
     state: BatchState, name: str, setting: Setting, *, hold: bool = False
-) -> Communities:
-    """Update a side's rows and nothing else; return the communities they were updated with."""
+) -> tuple[Communities, np.ndarray]:
+    """Update a side's rows and nothing else; return what they were updated with, and errors."""
     side, other = state.sides[name], state.sides[OTHER[name]]
     shared = Shared(
-        side.layout, side.communities, state.noise, coupled=setting.coupled, hold=hold
+        side.layout,
+        side.communities,
+        noise=state.noise / side.weights,
+        other_weight=other.weights,
+        coupled=setting.coupled,
+        hold=hold,
     )
-    side.statistics, state.squared_error = half_sweep(
+    side.statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
     )
-    return side.communities
+    state.squared_error = float(errors @ side.weights)
+    return side.communities, errors

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
-from scipy.special import digamma, multigammaln
+from scipy.special import digamma, gammaln, multigammaln
 
+from hemf.engines.threads import Rows
 from hemf.inference.batch import BatchState
 from hemf.kernels import reference
 from hemf.model.communities import Communities, Sticks
 from hemf.model.hyper import Prior
+from hemf.model.noise import NoiseScales
 from hemf.model.packing import unpack
 from hemf.model.side import Side
 from proofs.problems import OTHER, Setting
@@ -43,8 +45,10 @@ class Belief:
     def merged(self, left: int, right: int) -> Belief:
         """One Gaussian with the moments of two, in the place of the first."""
         share = self.share[:, left] + self.share[:, right]
-        part = np.divide(self.share[:, [left, right]], share[:, None], where=share[:, None] > 0)
-        part[share == 0.0] = 0.5
+        both = self.share[:, [left, right]]
+        part = np.divide(
+            both, share[:, None], out=np.full_like(both, 0.5), where=share[:, None] > 0.0
+        )
         mean = np.einsum("id,idj->ij", part, self.mean[:, [left, right]])
         away = self.mean[:, [left, right]] - mean[:, None]
         covariance = np.einsum(
@@ -73,15 +77,17 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
             np.repeat(mean[:, None], count, axis=1),
             np.repeat(covariance[:, None], count, axis=1),
         )
-    other = state.sides[OTHER[name]].moments
+    other = state.sides[OTHER[name]]
     precision = np.array([reference.triangle(P) for P in used.precision])
     means, covariances = [], []
     for i in range(side.n_rows):
         G, h, _ = reference.data_part(
-            i, rows.indptr, rows.indices, rows.values, other.mean, other.second
-        )
+            i, rows.indptr, rows.indices, rows.values, other.moments.mean, other.moments.second,
+            other.weights,
+        )  # fmt: skip
         G, h = reference.free_part(G, h, layout.free, layout.pinned)
-        m, S = reference.posteriors(G, h, state.noise, precision, used.pull)
+        noise = state.noise / side.weights[i]
+        m, S = reference.posteriors(G, h, noise, precision, used.pull)
         means.append(m)
         covariances.append(S)
     return Belief(share, np.array(means), np.array(covariances))
@@ -93,6 +99,8 @@ def terms(state: BatchState, beliefs: dict[str, Belief]) -> dict[str, float]:
     for name, side in state.sides.items():
         for term, value in side_terms(beliefs[name], side.communities, side.prior).items():
             result[f"{name} {term}"] = value
+        if side.noise_scales is not None:
+            result[f"{name} noise"] = scales(side.noise_scales, state.rows[name])
     return result
 
 
@@ -112,30 +120,44 @@ def side_terms(rows: Belief, communities: Communities, prior: Prior) -> dict[str
     }
 
 
-def with_pinned(side: Side, rows: Belief, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances of row i with the coordinate held at 1, whose variance is none."""
-    free, count = side.layout.free, rows.share.shape[1]
-    mean = np.ones((count, side.layout.total))
-    mean[:, free] = rows.mean[i]
-    covariance = np.zeros((count, side.layout.total, side.layout.total))
-    covariance[:, free[:, None], free[None, :]] = rows.covariance[i]
+def with_pinned(side: Side, rows: Belief) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances with the coordinate that is held at 1, whose variance is none."""
+    free, total = side.layout.free, side.layout.total
+    mean = np.ones((*rows.share.shape, total))
+    mean[..., free] = rows.mean
+    covariance = np.zeros((*rows.share.shape, total, total))
+    covariance[..., free[:, None], free[None, :]] = rows.covariance
     return mean, covariance
 
 
 def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
-    """E ln p(R|A,B), rating by rating, in the rating's own scale."""
+    """E ln p(R|A,B), rating by rating, in the rating's own scale, but for E ln of the scales."""
     users, items, rows = state.sides["user"], state.sides["item"], state.rows["user"]
-    variance, value = state.noise * state.unit**2, 0.0
+    m, S = with_pinned(users, beliefs["user"])
+    n, T = with_pinned(items, beliefs["item"])
+    user_weights, item_weights, value = users.weights, items.weights, 0.0
     for i in range(users.n_rows):
-        m, S = with_pinned(users, beliefs["user"], i)
         for k in range(rows.indptr[i], rows.indptr[i + 1]):
             j = rows.indices[k]
-            n, T = with_pinned(items, beliefs["item"], j)
-            error = (rows.values[k] - m @ n.T) ** 2  # for each pair of communities
-            error += np.einsum("dij,ki,kj->dk", S, n, n) + np.einsum("kij,di,dj->dk", T, m, m)
-            error += np.einsum("dij,kij->dk", S, T)
+            error = (rows.values[k] - m[i] @ n[j].T) ** 2  # for each pair of communities
+            error += np.einsum("dij,ki,kj->dk", S[i], n[j], n[j])
+            error += np.einsum("kij,di,dj->dk", T[j], m[i], m[i])
+            error += np.einsum("dij,kij->dk", S[i], T[j])
             expected = beliefs["user"].share[i] @ error @ beliefs["item"].share[j]
-            value -= 0.5 * (np.log(2.0 * np.pi * variance) + expected * state.unit**2 / variance)
+            value -= 0.5 * (LOG_2PI + np.log(state.noise * state.unit**2))
+            value -= 0.5 * expected * user_weights[i] * item_weights[j] / state.noise
+    return float(value)
+
+
+def scales(noise: NoiseScales, rows: Rows) -> float:
+    """½ E ln τ_i for each rating, less KL(q(τ_i) ‖ Gamma(a0, a0)) for each row."""
+    value = float(np.sum(stats.gamma.entropy(noise.shape, scale=1.0 / noise.rate)))
+    a0 = noise.prior_shape
+    for i, (a, b) in enumerate(zip(noise.shape, noise.rate, strict=True)):
+        log_tau = float(digamma(a) - np.log(b))
+        log_prior = a0 * np.log(a0) - gammaln(a0) + (a0 - 1.0) * log_tau - a0 * a / b
+        value += 0.5 * (rows.indptr[i + 1] - rows.indptr[i]) * log_tau
+        value += log_prior
     return float(value)
 
 
@@ -147,7 +169,9 @@ def factors(rows: Belief, communities: Communities) -> float:
         W, dof, kappa = communities.scale[c], communities.dof[c], communities.strength[d]
         expected_log_det = np.linalg.slogdet(W)[1] - order * np.log(2.0)
         expected_log_det -= sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
-        for share, m, S in zip(rows.share[:, d], rows.mean[:, d], rows.covariance[:, d]):
+        for share, m, S in zip(
+            rows.share[:, d], rows.mean[:, d], rows.covariance[:, d], strict=True
+        ):
             away = m - communities.mean[d]
             quadratic = dof * np.trace(np.linalg.solve(W, S + np.outer(away, away)))
             value -= 0.5 * share * (order * LOG_2PI + expected_log_det + quadratic + order / kappa)
@@ -174,7 +198,7 @@ def stick_divergence(sticks: Sticks, concentration: float) -> float:
     value = 0.0
     for a, b in zip(sticks.taken[:-1], sticks.left[:-1], strict=True):
         prior = np.log(concentration) + (concentration - 1.0) * log_beta_mean(b, a)
-        value += -stats.beta(a, b).entropy() - prior
+        value += -stats.beta.entropy(a, b) - prior
     return float(value)
 
 
@@ -196,7 +220,7 @@ def community_divergence(communities: Communities, prior: Prior) -> float:
         log_prior -= 0.5 * dof * np.trace(prior.scale @ V)
         log_prior += 0.5 * prior.dof * (np.linalg.slogdet(prior.scale)[1] - order * np.log(2.0))
         log_prior -= multigammaln(prior.dof / 2, order)
-        value += -float(stats.wishart(dof, V).entropy()) - log_prior
+        value += -float(stats.wishart.entropy(dof, V)) - log_prior
     return float(value)
 
 

@@ -88,12 +88,14 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
 
 
 def new_model(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> HeMF:
-    """Return an unfitted model with these settings, checked."""
+    """Return an unfitted model with these settings, checked before any data is read."""
     from hemf import HeMF
+    from hemf.options import fit_options
 
     model = HeMF(rng=seed).set_params(**parse_settings(settings))
     if n_jobs is not None:
         model.set_params(n_jobs=n_jobs)
+    fit_options(model)
     return model
 
 
@@ -135,13 +137,14 @@ def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
     if text in known:
         return text, True
     value = parse_value(text)
-    if isinstance(value, int | float) and not isinstance(value, bool) and value in known:
-        return known.ids[known.rows([value])[0]], True
-    if known.ids.dtype == object:  # dates, tuples and the like, by what they look like
-        for id in known.ids:
-            if not isinstance(id, str | int | float) and str(id) == text:
-                return id, True
-    return text, False
+    if isinstance(value, int | float) and value in known:
+        return value, True
+    if known.ids.dtype != object:  # all are integers: so is a newcomer
+        return (value if isinstance(value, int) else text), False
+    # Dates, tuples and the like are found by what they look like.
+    found = (id for id in known.ids if not isinstance(id, str | int | float) and str(id) == text)
+    id = next(found, None)
+    return (text, False) if id is None else (id, True)
 
 
 def check_writable(path: Path | None) -> None:

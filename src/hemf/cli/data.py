@@ -37,6 +37,7 @@ def list_data(output: Output) -> None:
                 )
                 for row in rows
             ),
+            numbers=(1, 2, 3, 4),
         )
 
     output.result({"datasets": rows}, show)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hemf.datasets import SyntheticRatings
 
 HELD_OUT = 0.1
+RECOMMENDED = 5
 
 
 def demo(
@@ -42,15 +43,15 @@ def demo(
     learn, withhold = evaluation.random_split(ratings.n_ratings, HELD_OUT, rng=seed)
     train, test = ratings.select(learn), ratings.select(withhold)
     output.remark(
-        f"A film club made on the spot: {train.n_ratings:,} ratings by {ratings.n_users} people "
-        f"of {ratings.n_items} films to learn from, {test.n_ratings:,} withheld."
+        f"A film club made on the spot: {ratings.n_users} people, {ratings.n_items} films,\n"
+        f"{train.n_ratings:,} ratings to learn from, {test.n_ratings:,} withheld."
     )
     model = HeMF(rng=seed)
     warm_up(output, model)
     with FitProgress(output) as progress:
         model.fit(train, callbacks=[progress])
     actual, mean, std = predicted(model, test)
-    user = example_user(train)
+    user = example_user(model)
     facts: dict[str, Any] = {
         "rmse": evaluation.rmse(actual, mean),
         "bias_rmse": evaluation.rmse(actual, bias_predictions(train, test)),
@@ -59,7 +60,7 @@ def demo(
         "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
         "sweeps": model.n_sweeps_,
         "user": user,
-        "recommendations": ranked_items(model, user, 5),
+        "recommendations": ranked_items(model, user, RECOMMENDED),
     }
     with output.status("drawing the report"):
         write_report(
@@ -75,11 +76,11 @@ def demo(
     output.result(facts, lambda: _show(output, facts))
 
 
-def example_user(ratings: Ratings) -> Any:
-    """Return the user with the most ratings: there is most to see."""
-    import numpy as np
-
-    return ratings.users.ids[int(np.argmax(np.diff(ratings.by_user.indptr)))]
+def example_user(model: HeMF) -> Any:
+    """Return the user whose list says most: first and fifth place differ most."""
+    users = model.ratings_.users.ids
+    _, scores = model.recommend(users, RECOMMENDED)
+    return users[int((scores[:, 0] - scores[:, -1]).argmax())]
 
 
 def bias_predictions(train: Ratings, test: Ratings, *, damping: float = 5.0) -> Any:

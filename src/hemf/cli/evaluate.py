@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -39,7 +39,7 @@ def evaluate(
     Prints errors and costs as JSON.
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
-    and predicting; kernels are compiled before.
+    and predicting the test ratings, but not the compilation of kernels.
     """
     from hemf import evaluation
     from hemf.cli.progress import FitProgress, warm_up
@@ -50,31 +50,26 @@ def evaluate(
             value=model_name,
         )
     model = MODELS[model_name](settings, seed, n_jobs)
-    warm_up(output, model)
+    options: dict[str, Any] = {"duplicates": model.duplicates}
     clock = Stopwatch()
-    learnt = arguments.read_ratings(output, train, columns, duplicates=model.duplicates)
-    withheld = arguments.read_ratings(
-        output,
-        test,
-        columns,
-        duplicates=model.duplicates,
-        users=learnt.users,
-        items=learnt.items,
-    )
-    with FitProgress(output) as progress:
+    with clock:
+        learnt = arguments.read_ratings(output, train, columns, **options)
+        options |= {"users": learnt.users, "items": learnt.items}
+        withheld = arguments.read_ratings(output, test, columns, **options)
+    warm_up(output, model)
+    with clock, FitProgress(output) as progress:
         model.fit(learnt, callbacks=[progress])
-    with output.status("predicting"):
+    with clock, output.status("predicting"):
         actual, mean, std = predicted(model, withheld)
-        train_actual, train_mean, _ = predicted(model, model.ratings_)
-    seconds, cpu_seconds = clock.read()
+    train_actual, train_mean, _ = predicted(model, model.ratings_)
     output.document(
         {
             "rmse": evaluation.rmse(actual, mean),
             "mae": evaluation.mae(actual, mean),
             "train_rmse": evaluation.rmse(train_actual, train_mean),
             "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
-            "seconds": round(seconds, 3),
-            "cpu_seconds": round(cpu_seconds, 3),
+            "seconds": round(clock.seconds, 3),
+            "cpu_seconds": round(clock.cpu_seconds, 3),
             "peak_rss_mb": peak_memory(),
             "sweeps": model.n_sweeps_,
             "user_communities": model.n_user_communities_,
@@ -91,18 +86,19 @@ def predicted(model: HeMF, ratings: Ratings) -> tuple[Any, Any, Any]:
 
 
 class Stopwatch:
-    """Seconds of the wall clock and of all cores together."""
+    """Seconds of the wall clock, and of all cores together, that its ``with`` blocks took."""
 
     def __init__(self) -> None:
-        self.start()
+        self.seconds = self.cpu_seconds = 0.0
 
-    def start(self) -> None:
-        """Begin anew."""
-        self._wall, self._cores = time.perf_counter(), time.process_time()
+    def __enter__(self) -> Self:
+        self.seconds -= time.perf_counter()
+        self.cpu_seconds -= time.process_time()
+        return self
 
-    def read(self) -> tuple[float, float]:
-        """Return the seconds since the start."""
-        return time.perf_counter() - self._wall, time.process_time() - self._cores
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter()
+        self.cpu_seconds += time.process_time()
 
 
 def peak_memory() -> float | None:

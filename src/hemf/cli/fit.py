@@ -42,8 +42,8 @@ def fit(
     model = arguments.new_model(settings, seed, n_jobs)
     for path in (model_file, report):
         arguments.check_writable(path)
-    warm_up(output, model)
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
+    warm_up(output, model)
     with FitProgress(output) as progress:
         model.fit(ratings, callbacks=[progress])
     with output.status(f"writing {model_file}"):

@@ -58,13 +58,14 @@ def show_communities(output: Output, view: CommunityView) -> None:
             zip(view.sizes, view.weights, view.typical, strict=True)
         )
     ]
-    output.table(("", "size", "weight", f"typical {other} (rating to expect)"), rows)
+    output.table(("", "size", "weight", f"typical {other} (rating to expect)"), rows, (0, 1, 2))
     if view.divisive:
         numbers = [str(number) for number in range(len(view))]
         output.line(f"divisive {other}: rating to expect in each community", style="bold")
         output.table(
             (other[:-1], *numbers),
             ((one.id, *(f"{rating:.2f}" for rating in one.ratings)) for one in view.divisive),
+            numbers=range(1, len(view) + 1),
         )
 
 
@@ -73,22 +74,18 @@ def _named(typical: Any) -> str:
 
 
 def show_biclusters(output: Output, table: Biclusters) -> None:
-    """Print how each user community rates each item community."""
-    mean, size = table.mean_rating, table.size
-    output.line("mean rating (number of ratings): user communities down, items across", "bold")
-    output.table(
-        ("", *map(str, range(mean.shape[1]))),
-        (
-            (
-                number,
-                *(
-                    f"{rating:.2f} ({count:,.0f})" if count else "-"
-                    for rating, count in zip(*row, strict=True)
-                ),
-            )
-            for number, row in enumerate(zip(mean, size, strict=True))
-        ),
-    )
+    """Print how each user community rates each item community, and how often."""
+    headers = ("", *map(str, range(table.size.shape[1])))
+    for title, values, form in (
+        ("mean rating by user community (down) and item community", table.mean_rating, ".2f"),
+        ("number of ratings", table.size, ",d"),
+    ):
+        output.line(title, style="bold")
+        rows = (
+            (number, *("-" if value != value else format(value, form) for value in row))
+            for number, row in enumerate(values.tolist())
+        )
+        output.table(headers, rows, numbers=range(len(headers)))
 
 
 def explain(

@@ -58,18 +58,22 @@ class Output:
         """Print a line of the result."""
         self._page.print(text, style=style, soft_wrap=True)
 
-    def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print a table; numbers stand right, and nothing is cut off."""
+    def table(
+        self, headers: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()
+    ) -> None:
+        """Print a table; the columns in ``numbers`` stand right, and nothing is cut off."""
         from rich.table import Table
 
-        rows = list(rows)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for place, header in enumerate(headers):
-            numeric = bool(rows) and all(_is_numeric(row[place]) for row in rows)
-            table.add_column(header, justify="right" if numeric else "left", overflow="fold")
+            side: Any = "right" if place in numbers else "left"
+            table.add_column(header, justify=side, overflow="fold")
         for row in rows:
             table.add_row(*map(str, row))
-        self._page.print(table)
+        with self._page.capture() as drawn:
+            self._page.print(table)
+        for line in drawn.get().splitlines():
+            print(line.rstrip())
 
     def remark(self, text: str) -> None:
         """Say something on stderr, unless silence was asked for."""
@@ -105,11 +109,6 @@ def _console(*, stderr: bool = False) -> Console:
         emoji=False,
         highlight=False,
     )
-
-
-def _is_numeric(cell: Any) -> bool:
-    text = str(cell).replace(",", "").replace("±", "").replace("%", "").replace(" ", "")
-    return text in ("", "-") or text.lstrip("+-").replace(".", "", 1).isdigit()
 
 
 def plain(value: Any) -> Any:

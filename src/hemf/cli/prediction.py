@@ -86,6 +86,7 @@ def predict(
                 (user, item, f"{mean:.3f}", f"{std:.3f}", "yes" if known else "no")
                 for user, item, mean, std, known in rows(SHOWN)
             ),
+            numbers=(2, 3),
         )
         if known.size > SHOWN:
             output.line(f"… and {known.size - SHOWN:,} more; -o FILE writes all")
@@ -165,4 +166,5 @@ def show_ranked(output: Output, items: list[dict[str, Any]]) -> None:
     output.table(
         ("item", "rating"),
         ((row["item"], f"{row['mean']:.1f} ± {row['std']:.1f}") for row in items),
+        numbers=(1,),
     )

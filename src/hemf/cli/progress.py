@@ -102,13 +102,13 @@ def duration(seconds: float) -> str:
 def warm_up(output: Output, model: HeMF) -> None:
     """Have the kernels that this model needs compiled, or loaded from the cache.
 
-    A fit of a few ratings does it, and finds wrong settings before any data is read.
+    A fit of a few ratings does it, so that the fit proper shows how fast it really is.
     """
     from hemf import HeMF
 
     small = HeMF(**{**model.get_params(), "max_sweeps": 1, "rng": 0, "validation_fraction": 0.0})
     ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
-    with output.status("getting ready (the first run compiles kernels: about 15 seconds)"):
+    with output.status("getting ready (the first run compiles kernels: about 20 seconds)"):
         small.fit(ratings).predict([0], [0], return_std=True)
 
 

@@ -202,10 +202,10 @@ def row_moments(
     free: Any,
     pinned: int,
 ) -> tuple[Float64, Float64, float]:
-    """Return E[a], packed E[a aᵀ] and Σ_j E(r_ij - a·b_j)² of a row's mixture.
+    """Return E[a], packed E[a aᵀ] and Σ_j υ_j E(r_ij - a·b_j)² of a row's mixture.
 
-    m_i = Σ_d q(d) m_id,  E[aaᵀ] = Σ_d q(d)(S_id + m_id m_idᵀ),  Σ_j E(r - a·b)² = Σ r² - 2 m·h +
-    tr(E[aaᵀ] G)
+    m_i = Σ_d q(d) m_id,  E[aaᵀ] = Σ_d q(d)(S_id + m_id m_idᵀ),
+    Σ_j υ_j E(r - a·b)² = Σ υ r² - 2 m·h + tr(E[aaᵀ] G)
 
     >>> data = (np.array([[2.0]]), np.array([3.0]), 5.0)
     >>> parts = row_moments(np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1)), data, [0], -1)

@@ -1,0 +1,359 @@
+"""Each closed form is the best there is: nothing near it is better, and a search ends there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from hemf.inference import empirical
+from hemf.inference.batch import BatchState, learn_noise
+from hemf.model.communities import Communities, Sticks
+from hemf.model.noise import NoiseScales, learn_scales, scale_posterior
+from proofs import slow_bound
+from proofs.problems import Setting, problem
+from proofs.slow_bound import Belief, with_communities, with_prior, with_side
+from proofs.watch import Watched
+
+TINY = [
+    Setting(tied_users=True),
+    Setting(tied_users=False, noise_scales=True),
+    Setting(tied_users=False, offsets=True),
+]
+
+Vector = np.ndarray
+
+
+@dataclass
+class Tiny:
+    """A tiny problem whose user side is looked at."""
+
+    state: BatchState
+    beliefs: dict[str, Belief]
+    watched: Watched
+
+    def bound(self, state: BatchState, users: Belief | None = None) -> float:
+        beliefs = self.beliefs if users is None else {**self.beliefs, "user": users}
+        return slow_bound.total(state, beliefs)
+
+
+@pytest.fixture(params=TINY, ids=str)
+def tiny(request: pytest.FixtureRequest) -> Tiny:
+    setting = request.param
+    factors = 1 if setting.offsets else 2
+    state = problem(
+        np.random.default_rng(11),
+        setting,
+        users=7,
+        items=5,
+        factors=factors,
+        communities=(3, 2),
+        density=0.7,
+    )
+    watched = Watched(state, setting)
+    watched.update_rows("item")
+    watched.update_rows("user")
+    state.sides["user"].refresh()
+    return Tiny(state, watched.beliefs, watched)
+
+
+def assert_best(
+    bound: Callable[[Vector], float],
+    best: Vector,
+    rng: np.random.Generator,
+    *,
+    close: float = 2e-3,
+) -> None:
+    """``bound`` is largest at ``best``, an unconstrained vector, and a search ends there."""
+    top = bound(best)
+    tolerance = 1e-9 * abs(top)
+    for scale in (1e-4, 1e-2, 0.3, 1.5):
+        for _ in range(12):
+            assert bound(best + scale * rng.normal(size=best.size)) <= top + tolerance
+    found = minimize(
+        lambda theta: -bound(theta), best + 0.3 * rng.normal(size=best.size), method="BFGS"
+    )
+    assert -found.fun <= top + tolerance
+    assert -found.fun >= top - 1e-5
+    np.testing.assert_allclose(found.x, best, rtol=close, atol=close)
+
+
+# -- unconstrained forms of what has constraints ------------------------------------------------
+
+
+def matrix_to_vector(matrices: Vector) -> Vector:
+    """Cholesky factors with the logarithm of their diagonal."""
+    factors = np.linalg.cholesky(matrices)
+    order = matrices.shape[-1]
+    diagonal = np.arange(order)
+    factors[..., diagonal, diagonal] = np.log(factors[..., diagonal, diagonal])
+    rows, columns = np.tril_indices(order)
+    return factors[..., rows, columns].ravel()
+
+
+def vector_to_matrix(vector: Vector, shape: tuple[int, ...]) -> Vector:
+    order = shape[-1]
+    rows, columns = np.tril_indices(order)
+    factors = np.zeros(shape)
+    factors[..., rows, columns] = vector.reshape(*shape[:-2], rows.size)
+    diagonal = np.arange(order)
+    factors[..., diagonal, diagonal] = np.exp(factors[..., diagonal, diagonal])
+    return factors @ np.swapaxes(factors, -1, -2)
+
+
+def split(vector: Vector, *sizes: int) -> list[Vector]:
+    assert sum(sizes) == vector.size
+    return np.split(vector, np.cumsum(sizes)[:-1])
+
+
+# -- communities --------------------------------------------------------------------------------
+
+
+def test_sticks(tiny: Tiny, rng: np.random.Generator) -> None:
+    sticks = tiny.state.sides["user"].communities.sticks
+    count = sticks.taken.size - 1  # the last stick is not free
+
+    def bound(theta: Vector) -> float:
+        taken, left = (np.append(np.exp(part), 1.0) for part in split(theta, count, count))
+        return tiny.bound(with_communities(tiny.state, "user", sticks=Sticks(taken, left)))
+
+    assert_best(bound, np.log(np.concatenate([sticks.taken[:-1], sticks.left[:-1]])), rng)
+
+
+def community_vector(communities: Communities) -> Vector:
+    free = communities.dof - (communities.order - 1.0)
+    parts = [
+        communities.mean.ravel(),
+        np.log(communities.strength),
+        matrix_to_vector(communities.scale),
+        np.log(free),
+    ]
+    return np.concatenate(parts)
+
+
+def test_community_means_strengths_scales_and_freedoms(
+    tiny: Tiny, rng: np.random.Generator
+) -> None:
+    best = tiny.state.sides["user"].communities
+    users = tiny.beliefs["user"]
+    prior = tiny.state.sides["user"].prior
+
+    def bound(theta: Vector) -> float:
+        triangle = best.order * (best.order + 1) // 2
+        mean, strength, scale, free = split(
+            theta, best.mean.size, best.count, best.dof.size * triangle, best.dof.size
+        )
+        changed = replace(
+            best,
+            mean=mean.reshape(best.mean.shape),
+            strength=np.exp(strength),
+            scale=vector_to_matrix(scale, best.scale.shape),
+            dof=np.exp(free) + best.order - 1.0,
+        )
+        return sum(slow_bound.side_terms(users, changed, prior).values())
+
+    assert_best(bound, community_vector(best), rng)
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def test_row_posterior_and_memberships_together(tiny: Tiny, rng: np.random.Generator) -> None:
+    """Coupled: q_i(d), m_id and S_id of a row are the best, all at once."""
+    state, users = tiny.state, tiny.watched
+    users.update_rows("user")  # with the communities as they are now
+    belief = users.beliefs["user"]
+    side = state.sides["user"]
+    i = int(np.argmax(belief.share.min(axis=1)))  # a row that is torn between all communities
+    assert belief.share[i].min() > 1e-4
+    count, order = belief.mean.shape[1:]
+
+    def changed(theta: Vector) -> Belief:
+        logits, mean, covariance = split(
+            theta, count - 1, count * order, count * order * (order + 1) // 2
+        )
+        weights = np.exp(np.append(logits, 0.0))
+        other = Belief(belief.share.copy(), belief.mean.copy(), belief.covariance.copy())
+        other.share[i] = weights / weights.sum()
+        other.mean[i] = mean.reshape(count, order)
+        other.covariance[i] = vector_to_matrix(covariance, (count, order, order))
+        return other
+
+    def bound(theta: Vector) -> float:
+        other = changed(theta)
+        beliefs = {**tiny.beliefs, "user": other}
+        terms = slow_bound.side_terms(other, side.communities, side.prior)
+        return slow_bound.ratings(state, beliefs) + sum(terms.values())
+
+    logits = np.log(belief.share[i, :-1] / belief.share[i, -1])
+    parts = [logits, belief.mean[i].ravel(), matrix_to_vector(belief.covariance[i])]
+    assert_best(bound, np.concatenate(parts), rng, close=1e-2)
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "own"])
+def mean_field(request: pytest.FixtureRequest) -> Tiny:
+    setting = Setting(coupled=False, tied_users=request.param)
+    rng = np.random.default_rng(3)
+    state = problem(rng, setting, users=7, items=5, communities=(3, 2), density=0.7)
+    watched = Watched(state, setting)
+    watched.update_rows("user")
+    return Tiny(state, watched.beliefs, watched)
+
+
+def test_mean_field_row_posterior_given_memberships(
+    mean_field: Tiny, rng: np.random.Generator
+) -> None:
+    state = mean_field.state
+    mean_field.watched.update_rows("user", hold=True)
+    belief = mean_field.beliefs["user"]
+    i = int(np.argmax(belief.share.min(axis=1)))
+    count, order = belief.mean.shape[1:]
+
+    def bound(theta: Vector) -> float:
+        mean, covariance = split(theta, order, order * (order + 1) // 2)
+        other = Belief(belief.share, belief.mean.copy(), belief.covariance.copy())
+        other.mean[i] = mean
+        other.covariance[i] = vector_to_matrix(covariance, (order, order))
+        return mean_field.bound(state, other)
+
+    best = np.concatenate([belief.mean[i, 0], matrix_to_vector(belief.covariance[i, 0])])
+    assert_best(bound, best, rng)
+
+
+def test_mean_field_memberships_given_the_row_posterior(
+    mean_field: Tiny, rng: np.random.Generator
+) -> None:
+    belief = mean_field.beliefs["user"]
+    i = int(np.argmax(belief.share.min(axis=1)))
+    assert belief.share[i].min() > 1e-4
+
+    def bound(theta: Vector) -> float:
+        weights = np.exp(np.append(theta, 0.0))
+        other = replace(belief, share=belief.share.copy())
+        other.share[i] = weights / weights.sum()
+        return mean_field.bound(mean_field.state, other)
+
+    assert_best(bound, np.log(belief.share[i, :-1] / belief.share[i, -1]), rng)
+
+
+# -- noise --------------------------------------------------------------------------------------
+
+
+def test_noise_variance(tiny: Tiny, rng: np.random.Generator) -> None:
+    learn_noise(tiny.state)
+
+    def bound(theta: Vector) -> float:
+        return tiny.bound(replace(tiny.state, noise=float(np.exp(theta[0]))))
+
+    assert_best(bound, np.log([tiny.state.noise]), rng)
+
+
+def with_scales(state: BatchState, **changes: Any) -> BatchState:
+    scales = state.sides["user"].noise_scales
+    assert scales is not None
+    return with_side(state, "user", noise_scales=replace(scales, **changes))
+
+
+@pytest.fixture
+def scaled() -> Tiny:
+    setting = Setting(noise_scales=True)
+    rng = np.random.default_rng(8)
+    state = problem(rng, setting, users=6, items=5, communities=(2, 2), density=0.8)
+    watched = Watched(state, setting)
+    watched.update_rows("user")
+    return Tiny(state, watched.beliefs, watched)
+
+
+def test_noise_scales_of_rows(scaled: Tiny, rng: np.random.Generator) -> None:
+    state, side = scaled.state, scaled.state.sides["user"]
+    assert side.noise_scales is not None
+    counts = np.diff(state.rows["user"].indptr)
+    errors = scaled.watched.errors["user"] / state.noise
+    best = scale_posterior(errors, counts, side.noise_scales.prior_shape)
+
+    def bound(theta: Vector) -> float:
+        shape, rate = np.exp(theta).reshape(2, -1)
+        return scaled.bound(with_scales(state, shape=shape, rate=rate))
+
+    assert_best(bound, np.log(np.concatenate([best.shape, best.rate])), rng)
+
+
+def test_noise_scales_with_their_prior_and_noise_variance(
+    scaled: Tiny, rng: np.random.Generator
+) -> None:
+    """In the end the scales, a0 and σ² are the best together, not only one after the other."""
+    state, side = scaled.state, scaled.state.sides["user"]
+    counts = np.diff(state.rows["user"].indptr)
+    errors, noise = scaled.watched.errors["user"], state.noise
+    for _ in range(200):
+        assert side.noise_scales is not None
+        side.noise_scales, factor = learn_scales(side.noise_scales, errors / noise, counts)
+        noise /= factor
+        noise = float(errors @ side.weights) / counts.sum()
+    best = side.noise_scales
+
+    def bound(theta: Vector) -> float:
+        a0, variance = np.exp(theta[:2])
+        shape, rate = np.exp(theta[2:]).reshape(2, -1)
+        scales = NoiseScales(a0, shape, rate)
+        changed = with_side(state, "user", noise_scales=scales)
+        return scaled.bound(replace(changed, noise=variance))
+
+    parts = [[best.prior_shape, noise], best.shape, best.rate]
+    top = bound(np.log(np.concatenate(parts)))
+    start = np.log(np.concatenate(parts)) + 0.2 * rng.normal(size=2 + 2 * best.shape.size)
+    found = minimize(lambda theta: -bound(theta), start, method="BFGS")
+    assert top - 1e-4 <= -found.fun <= top + 1e-4
+
+
+# -- hyper-parameters ---------------------------------------------------------------------------
+
+
+def test_concentration(tiny: Tiny, rng: np.random.Generator) -> None:
+    best = empirical.best_concentration(tiny.state.sides["user"].communities.sticks)
+
+    def bound(theta: Vector) -> float:
+        return tiny.bound(with_prior(tiny.state, "user", concentration=float(np.exp(theta[0]))))
+
+    assert_best(bound, np.log([best]), rng)
+
+
+def test_centre(tiny: Tiny, rng: np.random.Generator) -> None:
+    best = empirical.best_centre(tiny.state.sides["user"].communities)
+    assert_best(lambda theta: tiny.bound(with_prior(tiny.state, "user", centre=theta)), best, rng)
+
+
+def test_spread(tiny: Tiny, rng: np.random.Generator) -> None:
+    side = tiny.state.sides["user"]
+    best = empirical.best_spread(side.communities, side.prior.centre)
+
+    def bound(theta: Vector) -> float:
+        return tiny.bound(with_prior(tiny.state, "user", spread=float(np.exp(theta[0]))))
+
+    assert_best(bound, np.log([best]), rng)
+
+
+def test_scale(tiny: Tiny, rng: np.random.Generator) -> None:
+    side = tiny.state.sides["user"]
+    best = empirical.best_scale(side.communities, side.prior.dof)
+
+    def bound(theta: Vector) -> float:
+        return tiny.bound(with_prior(tiny.state, "user", scale=vector_to_matrix(theta, best.shape)))
+
+    assert_best(bound, matrix_to_vector(best), rng)
+
+
+def test_degrees_of_freedom(tiny: Tiny, rng: np.random.Generator) -> None:
+    side = tiny.state.sides["user"]
+    least = side.communities.order - 1.0
+    best = empirical.best_dof(side.communities, side.prior.scale, side.prior.dof)
+
+    def bound(theta: Vector) -> float:
+        dof = float(np.exp(theta[0])) + least
+        return tiny.bound(with_prior(tiny.state, "user", dof=dof))
+
+    assert_best(bound, np.log([best - least]), rng)
