@@ -242,6 +242,12 @@ def test_an_id_can_be_a_tuple():
     assert why.to_dict()["user"] == [1, "a"]
 
 
+def test_an_id_can_come_from_an_array(model):
+    why = model.explain(np.array(["u1"])[0], np.int64(3))
+    assert (type(why.user), type(why.item)) == (str, int)
+    assert str(why) == str(model.explain("u1", 3))
+
+
 def test_many_ids_at_once_are_refused(model):
     with pytest.raises(DataError, match="not hashable"):
         model.explain(["u1", "u2"], 3)

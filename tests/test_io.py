@@ -245,6 +245,9 @@ def test_parameters_come_back_but_for_a_generator(tmp_path):
     loaded = HeMF.load(tmp_path / "seed")
     assert loaded.rating_range == (0, 9.5)
     assert (loaded.tol, loaded.n_factors, loaded.rng) == (1e-4, 2, 7)
+    for ends in ([0, 9.5], np.array([0, 9.5])):
+        tiny(rating_range=ends).save(tmp_path / "list")
+        assert HeMF.load(tmp_path / "list").rating_range == [0, 9.5]
     tiny(rng=np.random.default_rng(7)).save(tmp_path / "generator")
     assert HeMF.load(tmp_path / "generator").rng is None
 
@@ -313,6 +316,16 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_directory_is_no_model(tmp_path):
     with pytest.raises(ModelFileError, match="is a directory"):
         HeMF.load(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_named(bytes_of_tiny, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "m.hemf").write_bytes(bytes_of_tiny)
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelFileError, match=r"m\.hemf cannot be opened: Permission denied"):
+        HeMF.load(tmp_path / "m.hemf")
 
 
 @pytest.mark.parametrize("content", [b"", b"P", b"user,item,rating\n", b"\x80\x04K\x01."])

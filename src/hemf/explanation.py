@@ -123,6 +123,7 @@ class Explanation:
 def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
     state, scale = model._fitted(), model.rating_scale_
+    user, item = (id.item() if isinstance(id, np.generic) else id for id in (user, item))
     users, items = repeated(user, 1), repeated(item, 1)  # one id each, whatever their type
     user_row, item_row = int(model._rows("user", users)[0]), int(model._rows("item", items)[0])
     mean, std = model.predict(users, items, return_std=True)

@@ -105,7 +105,7 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
     >>> from hemf.inference.callbacks import SweepReport
     >>> terms = {"ratings": -30.0, "user factors": -2.0, "item factors": -3.0}
     >>> figure = elbo_terms([SweepReport(1, 9, -35.0, terms, 1.0, None, 1, 1, 1.0, 0.1)])
-    >>> [axes.get_title() for axes in figure.axes]
+    >>> [axes.get_title("left") for axes in figure.axes]
     ['ratings', 'factors']
     """
     shown = _shown(history)
@@ -271,7 +271,7 @@ def _cell(
 def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
     """Draw the expected number of members of every community, users left, items right.
 
-    >>> [axes.get_title() for axes in community_sizes([30.2, 9.8], [20]).axes]
+    >>> [axes.get_title("left") for axes in community_sizes([30.2, 9.8], [20]).axes]
     ['users', 'items']
     """
     from matplotlib.ticker import MaxNLocator

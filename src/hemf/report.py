@@ -3,7 +3,7 @@
 >>> import tempfile
 >>> from hemf import HeMF
 >>> from hemf.report import write_report
->>> model = HeMF(n_factors=1, max_sweeps=2, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)])
+>>> model = HeMF(n_factors=1, max_sweeps=1, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)])
 >>> write_report(tempfile.mkdtemp() + "/report.html", model)
 """
 

@@ -61,6 +61,7 @@ p { margin: 4px 0 12px; color: var(--soft); max-width: 75ch; }
 .whole { white-space: nowrap; }
 .wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; height: auto; max-height: 560px; }
+.wide svg { min-width: 720px; }
 table { border-collapse: collapse; width: 100%; font-size: 15px; }
 th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; }
 th { color: var(--soft); font-weight: 600; }

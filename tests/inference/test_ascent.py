@@ -8,21 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hemf.inference import moves, trials
-from hemf.inference.batch import BatchState, learn_noise, update_side
+from hemf.inference import moves
+from hemf.inference.batch import BatchState, learn_noise
 from hemf.inference.empirical import (
     best_centre,
     best_concentration,
     best_dof,
     best_scale,
     best_spread,
-    learn_prior,
 )
 from hemf.kernels import reference
 from hemf.model.noise import learn_scales, scale_posterior
 from hemf.model.packing import pack
 from proofs import slow_bound
-from proofs.problems import SETTINGS, Setting, problem, update_rows
+from proofs.problems import SETTINGS, Setting, problem
 from proofs.watch import Watched
 
 SWEEPS = 3

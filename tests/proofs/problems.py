@@ -140,7 +140,7 @@ def problem(
             noise_scales=setting.noise_scales,
         )
         if setting.noise_scales:
-            shape = rng.uniform(2.0, 9.0, n_rows)
+            shape = rng.uniform(9.0, 20.0, n_rows)
             sides[name].noise_scales = NoiseScales(
                 3.0, shape, shape * rng.uniform(0.5, 2.0, n_rows)
             )

@@ -169,11 +169,12 @@ def factors(rows: Belief, communities: Communities) -> float:
         W, dof, kappa = communities.scale[c], communities.dof[c], communities.strength[d]
         expected_log_det = np.linalg.slogdet(W)[1] - order * np.log(2.0)
         expected_log_det -= sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
+        P = dof * np.linalg.inv(W)
         for share, m, S in zip(
             rows.share[:, d], rows.mean[:, d], rows.covariance[:, d], strict=True
         ):
             away = m - communities.mean[d]
-            quadratic = dof * np.trace(np.linalg.solve(W, S + np.outer(away, away)))
+            quadratic = np.sum(P * S) + away @ P @ away
             value -= 0.5 * share * (order * LOG_2PI + expected_log_det + quadratic + order / kappa)
     return float(value)
 

@@ -63,7 +63,7 @@ def best_dof(communities: Communities, scale: Float64, start: float) -> float:
         step = dof - gap / (0.5 * float(polygamma(1, arguments).sum()))
         if not low < step < high:
             step = 0.5 * (low + high) if np.isfinite(high) else 2.0 * dof
-        if abs(step - dof) <= 1e-12 * dof:
+        if abs(step - dof) <= 1e-12 * (dof - order + 1.0):  # of what ι0 has above L-1
             return step
         dof = step
     return dof

@@ -19,7 +19,7 @@ from hemf.inference.trials import improve
 from hemf.model.layout import Layout
 from hemf.model.side import Side
 
-MOST_TRIALS = 5  # how often a settled fit is shaken for a better number of communities
+MOST_TRIALS = 4  # how often a settled fit is shaken for a better number of communities
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ def fit_batch(
                     max_communities=options.max_communities,
                     coupled=options.coupled,
                     evb=options.evb,
+                    splits=done,
                     rng=rng,
                     n_jobs=options.n_jobs,
                 ):

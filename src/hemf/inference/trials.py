@@ -19,6 +19,7 @@ from hemf.inference.start import assign, cluster
 from hemf.model.side import Side
 
 HALF_SWEEPS = 4  # that a change may take to show its worth
+CANDIDATES = 3  # pairs, and communities, that are tried before a side is left as it is
 SMALLEST_SPLIT = 4.0  # rows; a community with fewer is not split
 
 
@@ -28,10 +29,11 @@ def improve(
     max_communities: dict[str, int],
     coupled: bool,
     evb: str | None,
+    splits: bool,
     rng: np.random.Generator,
     n_jobs: int | None = None,
 ) -> bool:
-    """Try merges, then splits, on both sides; return whether any was kept."""
+    """Try merges, then ``splits`` too, on both sides; return whether any was kept."""
     changed = False
     for name in state.sides:
         if max_communities[name] == 1:
@@ -45,20 +47,20 @@ def improve(
             for pair in likely_pairs(state.sides[name])
         ):
             changed = True
-        for community in np.argsort(-state.sides[name].statistics.size):
-            if state.sides[name].n_communities >= max_communities[name]:
+        for community in range(min(CANDIDATES, state.sides[name].n_communities)):
+            if not splits or state.sides[name].n_communities >= max_communities[name]:
                 break
-            if attempt(lambda side, d=int(community): _split(side, d, rng)):  # type: ignore[misc]
+            if attempt(lambda side, d=community: _split(side, d, rng)):  # type: ignore[misc]
                 changed = True
                 break
     return changed
 
 
 def likely_pairs(side: Side) -> list[tuple[int, int]]:
-    """Return the pairs worth a trial, at most one for each community, best first."""
+    """Return the pairs most worth a trial, best first."""
     left, right = np.triu_indices(side.n_communities, k=1)
     gains = moves.merge_gains(side, left, right)
-    best = np.argsort(-gains)[: side.n_communities]
+    best = np.argsort(-gains)[:CANDIDATES]
     return [(int(left[k]), int(right[k])) for k in best]
 
 

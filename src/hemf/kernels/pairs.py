@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hemf.kernels.compile import kernel
 
 
@@ -32,7 +34,7 @@ def pair_moments(
         m, n = left_mean[left[k]], right_mean[right[k]]
         product = 0.0
         for t in range(total):
-            product += float(m[t]) * float(n[t])
+            product += np.float64(m[t]) * np.float64(n[t])
         mean[k] = product
         if with_variance:
             s, u = left_second[left[k]], right_second[right[k]]
@@ -40,8 +42,8 @@ def pair_moments(
             p = 0
             for i in range(total):
                 for _ in range(i):
-                    square += 2.0 * float(s[p]) * float(u[p])
+                    square += 2.0 * np.float64(s[p]) * np.float64(u[p])
                     p += 1
-                square += float(s[p]) * float(u[p])
+                square += np.float64(s[p]) * np.float64(u[p])
                 p += 1
             variance[k] = max(square - product * product, 0.0)

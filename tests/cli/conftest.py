@@ -1,0 +1,113 @@
+"""The command line as people run it, judged by what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hemf import datasets
+from hemf.cli import main
+
+SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.01")
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout; NaN and the like are not JSON."""
+        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+
+
+Runner = Callable[..., Run]
+
+
+def run_process(*arguments: object, folder: Path, **environment: str) -> Run:
+    done = subprocess.run(
+        [sys.executable, "-m", "hemf.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=folder,
+        env={**os.environ, "HEMF_CACHE": str(folder / "cache"), **environment},
+        timeout=120,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Runner:
+    """Run ``hemf`` as a process of its own, in an empty folder."""
+    return partial(run_process, folder=tmp_path)
+
+
+@pytest.fixture
+def hemf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Runner:
+    """Run ``hemf`` as `process` does, but in this process: what is loaded already is not again."""
+
+    def run(*arguments: object, **environment: str) -> Run:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HEMF_CACHE", str(tmp_path / "cache"))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["hemf", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        streams = capsys.readouterr()
+        return Run(int(ended.value.code or 0), streams.out, streams.err)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Club:
+    """A small film club: its ratings in files, and a model of them."""
+
+    folder: Path
+    ratings: Path
+    train: Path
+    test: Path
+    model: Path
+    fitted: Run
+    """How `hemf fit --json --report` answered."""
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+
+@pytest.fixture(scope="session")
+def club(tmp_path_factory: pytest.TempPathFactory) -> Club:
+    folder = tmp_path_factory.mktemp("club")
+    drawn = datasets.draw(80, 50, density=0.3, user_communities=2, item_communities=2, rng=1)
+    lines = [
+        f"user-{user},{item},{rating:.2f}"
+        for user, item, rating in zip(drawn.users, drawn.items, drawn.ratings, strict=True)
+    ]
+    paths = {name: folder / f"{name}.csv" for name in ("ratings", "train", "test")}
+    for name, part in (("ratings", lines), ("train", lines[:-100]), ("test", lines[-100:])):
+        paths[name].write_text("\n".join(["user,item,rating", *part]))
+    model, report = folder / "model.hemf", folder / "report.html"
+    fitted = run_process(
+        "fit", paths["ratings"], "-o", model, "--report", report, "--json", *SETTINGS,
+        "--set", "validation_fraction=0.1", folder=folder,
+    )  # fmt: skip
+    assert fitted.code == 0, fitted.err
+    return Club(folder, paths["ratings"], paths["train"], paths["test"], model, fitted)

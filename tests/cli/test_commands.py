@@ -1,0 +1,253 @@
+"""Every command does what it says, for people and for machines."""
+
+from __future__ import annotations
+
+import csv
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from hemf import HeMF
+
+IMPATIENT = """
+import hemf.cli.progress
+hemf.cli.progress.SECONDS_BETWEEN_LINES = 0
+hemf.cli.main()
+"""
+SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.001")
+COMMANDS = ("demo", "fit", "predict", "recommend", "communities", "explain", "evaluate", "doctor")
+
+
+def test_help_lists_every_command(process):
+    run = process("--help")
+    assert run.code == 0
+    for name in (*COMMANDS, "data"):
+        assert re.search(rf"^  {name} +\w", run.out, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "data list", "data fetch", "data describe"])
+def test_every_command_has_help(hemf, name):
+    run = hemf(*name.split(), "--help")
+    assert run.code == 0
+    assert f"Usage: hemf {name} " in run.out
+    for option in ("--json", "--quiet", "--debug"):
+        assert option in run.out
+
+
+def test_version_is_that_of_the_library(hemf):
+    import hemf as library
+
+    assert hemf("--version").out.split() == ["hemf", library.__version__]
+
+
+def test_fit_says_in_json_what_it_found(club):
+    answer = club.fitted.json
+    assert answer["users"] == 80
+    assert answer["items"] == 50
+    assert answer["ratings"] == 1080  # a tenth is held out
+    assert answer["validation_rmse"] > 0
+    assert answer["user_communities"] >= 1
+    assert Path(answer["model"]) == club.model
+    assert club.fitted.err == ""
+
+
+def test_fit_keeps_a_model_that_the_library_opens(club):
+    model = HeMF.load(club.model)
+    assert model.n_factors == 3
+    assert 0 < model.predict("user-3", 4) < 10
+
+
+def test_fit_writes_a_report_that_needs_nothing_else(club):
+    html = club.report.read_text()
+    assert html.count("<svg") == 7
+    assert not re.search(r"https?://|<script|<link|src=", html)
+
+
+def test_fit_tells_people_what_it_found(hemf, club, tmp_path):
+    run = hemf("fit", club.train, "-o", "m.hemf", "--seed", 3, "--n-jobs", 1, "--set", "tol=0.1")
+    assert run.code == 0
+    assert "1,100 ratings of 50 items by 80 users" in run.out
+    assert (tmp_path / "m.hemf").exists()
+
+
+def test_fit_warns_of_sweeps_that_ran_out_in_one_line(hemf, club):
+    run = hemf("fit", club.train, "-o", "m.hemf", "--set", "max_sweeps=2")
+    assert run.code == 0
+    assert run.err.startswith("warning: the bound was still rising")
+    assert len(run.err.splitlines()) == 1
+
+
+def test_fit_takes_columns_of_any_name(hemf, tmp_path):
+    (tmp_path / "calls.tsv").write_text("when\tclient\tms\tservice\n9\ta\t10\tx\n9\tb\t20\tx\n")
+    run = hemf(
+        "fit", "calls.tsv", "-o", "m.hemf", "--columns", "client,service,ms", "--json", "-q",
+        "--set", "max_sweeps=2",
+    )  # fmt: skip
+    assert run.code == 0
+    assert run.json["users"] == 2
+
+
+def test_predict_shows_means_deviations_and_what_is_unknown(hemf, club, tmp_path):
+    (tmp_path / "pairs.csv").write_text("user,item\nuser-1,2\nnobody,2\n")
+    run = hemf("predict", club.model, "pairs.csv")
+    assert run.code == 0
+    rows = [line.split() for line in run.out.splitlines()]
+    assert rows[0] == ["user", "item", "mean", "std", "known"]
+    assert [row[0] for row in rows[1:]] == ["user-1", "nobody"]
+    assert [row[4] for row in rows[1:]] == ["yes", "no"]
+    assert run.err.startswith("1 of 2 pairs")
+
+
+def test_predict_in_json_is_what_the_library_predicts(process, club, tmp_path):
+    (tmp_path / "pairs.csv").write_text("user,item\nuser-1,2\nnobody,2\n")
+    answer = process("predict", club.model, "pairs.csv", "--json").json
+    mean, std = HeMF.load(club.model).predict("user-1", 2, return_std=True)
+    first, second = answer["predictions"]
+    assert first == {"user": "user-1", "item": 2, "mean": mean, "std": std, "known": True}
+    assert second["known"] is False
+    assert answer["unknown"] == 1
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
+def test_predict_writes_a_table(hemf, club, tmp_path, name):
+    run = hemf("predict", club.model, club.test, "-o", name, "--json")
+    assert run.json == {"pairs": 100, "unknown": 0, "output": name}
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        rows = pq.ParquetFile(path).read().to_pylist()
+    else:
+        with path.open() as file:
+            rows = list(csv.DictReader(file, delimiter="\t" if name == "out.tsv" else ","))
+    assert len(rows) == 100
+    assert list(rows[0]) == ["user", "item", "mean", "std", "known"]
+    assert float(rows[0]["std"]) > 0
+
+
+def test_recommend_lists_what_is_not_rated_yet(process, club):
+    answer = process("recommend", club.model, "--user", "user-1", "-n", "5", "--json").json
+    (one,) = answer["recommendations"]
+    assert one["known"] is True
+    model = HeMF.load(club.model)
+    assert [row["item"] for row in one["items"]] == model.recommend("user-1", 5)[0].tolist()
+    assert all(row["std"] > 0 for row in one["items"])
+
+
+def test_recommend_answers_for_several_users_and_newcomers(hemf, club):
+    run = hemf("recommend", club.model, "--user", "user-1", "--user", "zoe", "--strategy", "ucb")
+    assert run.code == 0
+    assert "user zoe is not known" in run.err
+    assert len(re.findall(r"\d+ +\d\.\d ± \d\.\d", run.out)) == 20
+
+
+def test_recommend_can_include_what_is_rated(hemf, club):
+    every = ("-n", "50", "--include-seen", "--strategy", "thompson", "--json")
+    answer = hemf("recommend", club.model, "--user", "user-1", *every).json
+    assert len(answer["recommendations"][0]["items"]) == 50
+
+
+def test_ids_are_found_as_numbers_or_text(hemf, club):
+    answer = hemf("explain", club.model, "user-1", "2", "--json").json
+    assert (answer["user"], answer["item"]) == ("user-1", 2)
+    assert answer["known_user"] is answer["known_item"] is True
+
+
+def test_explain_tells_people_why(process, club):
+    run = process("explain", club.model, "user-1", "2", "-n", "2")
+    assert run.code == 0
+    assert "±" in run.out
+    assert run.out.count("because '") + run.out.count("because 1") <= 3
+
+
+def test_communities_of_both_sides_come_with_biclusters(process, club):
+    answer = process("communities", club.model, "--json").json
+    assert set(answer) == {"user", "item", "biclusters"}
+    assert sum(row["size"] for row in answer["user"]["communities"]) == pytest.approx(80, rel=1e-3)
+    assert sum(map(sum, answer["biclusters"]["size"])) == 1080
+
+
+def test_communities_of_one_side_for_people(hemf, club):
+    run = hemf("communities", club.model, "--side", "item")
+    assert "item communities" in run.out
+    assert "user communities\n" not in run.out
+    assert "mean rating" in run.out
+
+
+def test_evaluate_prints_the_keys_that_others_rely_on(process, club):
+    run = process("evaluate", "--train", club.train, "--test", club.test, *SETTINGS)
+    assert run.code == 0, run.err
+    answer = run.json
+    assert list(answer) == [
+        "rmse", "mae", "train_rmse", "coverage90", "seconds", "cpu_seconds", "peak_rss_mb",
+        "sweeps", "user_communities", "item_communities",
+    ]  # fmt: skip
+    assert 0.2 < answer["rmse"] < 1
+    assert answer["mae"] < answer["rmse"]
+    assert answer["train_rmse"] < answer["rmse"]
+    assert 0.8 < answer["coverage90"] <= 1
+    assert answer["peak_rss_mb"] > 20
+    assert answer["cpu_seconds"] > 0
+
+
+def test_the_same_seed_gives_the_same_answer(hemf, club):
+    arguments = ("--train", club.train, "--test", club.test, "--set", "max_sweeps=9")
+    first, second = (
+        hemf("evaluate", *arguments, "--seed", "5", "--n-jobs", jobs).json for jobs in (1, 2)
+    )
+    assert first["rmse"] == second["rmse"]
+
+
+def test_doctor_finds_this_machine_fit(process):
+    run = process("doctor", "--json")
+    assert run.code == 0, run.out
+    answer = run.json
+    assert answer["ok"] is True
+    names = [check["check"] for check in answer["checks"]]
+    assert {"versions", "cores", "memory", "BLAS", "cache folder", "kernels"} <= set(names)
+
+
+def test_demo_shows_it_all(process, tmp_path):
+    run = process("demo", "-o", "shown.html", "--json")
+    assert run.code == 0, run.err
+    answer = run.json
+    assert answer["rmse"] < 0.6 * answer["bias_rmse"]
+    assert 0.87 < answer["coverage90"] < 0.93
+    for side in ("user", "item"):
+        found = answer["communities"][side]
+        assert found["found"] == found["planted"] == 3
+        assert found["adjusted_rand_index"] > 0.9
+    assert [row["item"][:5] for row in answer["recommendations"]] == ["film-"] * 5
+    assert "film-" in (tmp_path / "shown.html").read_text()
+    assert answer["seconds"] < 60
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal there")
+def test_ctrl_c_ends_with_130_and_one_line(club, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT, "fit", str(club.ratings), "-o", "m.hemf",
+         "--set", "tol=0", "--set", "max_sweeps=1000000"],
+        cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = process.stderr.readline()  # progress, every few seconds where there is no terminal
+    assert re.match(r"sweep \d+/1000000 · ELBO .* · RMSE .* · communities \d+ × \d+", line)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "hemf: interrupted"
+    assert "Traceback" not in err
+    assert time.monotonic() - begin < 10
+    assert not (tmp_path / "m.hemf").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(club):
+    shell = f"'{sys.executable}' -m hemf.cli communities --json '{club.model}' | head -n 1"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""

@@ -1,0 +1,106 @@
+"""Whatever is wrong is said in one line, with a code that is not 0, and nothing is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+BAD_FITS = {
+    "a directory": (["."], "is a directory"),
+    "a missing file": (["nowhere.csv"], "nowhere.csv: no such file"),
+    "neither file nor data set": (["nowhere"], "no data set of that name; there are ml-100k"),
+    "an unknown kind of file": (["ratings.xls"], "cannot tell what kind of file"),
+    "an empty file": (["empty.csv"], "empty.csv is empty"),
+    "unknown columns": (["ratings.csv", "--columns", "who,what,stars"], "no column 'who'"),
+    "a textual rating": (["bad.csv"], "'good'"),
+    "an unknown parameter": (["ratings.csv", "--set", "factors=3"], "it has n_factors, max_user"),
+    "a setting without a value": (["ratings.csv", "--set", "n_factors"], "expected name=value"),
+    "zero factors": (["ratings.csv", "--set", "n_factors=0"], "n_factors must be a whole number"),
+    "a wrong word": (["ratings.csv", "--set", "evb=magic"], "must be one of 'closed'"),
+    "no threads": (["ratings.csv", "--n-jobs", "0"], "n_jobs must be"),
+    "a folder that is not there": (["ratings.csv", "-o", "no/m.hemf"], "there is no folder"),
+    "a folder as the model": (["ratings.csv", "-o", "."], "is a directory"),
+    "a report into nowhere": (["ratings.csv", "--report", "no/r.html"], "there is no folder"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "ratings.csv").write_text("user,item,rating\nann,tea,5\nbob,tea,3\n")
+    (tmp_path / "ratings.xls").write_text("x")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "bad.csv").write_text("user,item,rating\nann,tea,good\nbob,tea,3\n")
+    return tmp_path
+
+
+def assert_one_line(run, text):
+    assert run.code == 1
+    assert run.out == ""
+    assert len(run.err.splitlines()) == 1
+    assert run.err.startswith("hemf: ")
+    assert text in run.err
+
+
+@pytest.mark.parametrize(("arguments", "text"), BAD_FITS.values(), ids=BAD_FITS.keys())
+def test_fit_refuses(hemf, folder, arguments, text):
+    before = sorted(folder.iterdir())
+    given = arguments if "-o" in arguments else [*arguments, "-o", "m.hemf"]
+    assert_one_line(hemf("fit", *given), text)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_process_that_fails_says_so_the_same_way(process, folder):
+    assert_one_line(process("fit", "bad.csv", "-o", "m.hemf", "--json"), "'good'")
+
+
+def test_damaged_models_are_refused(hemf, club, tmp_path):
+    whole = club.model.read_bytes()
+    (tmp_path / "cut.hemf").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "other.hemf").write_text("user,item\n")
+    assert_one_line(hemf("communities", "cut.hemf"), "damaged or incomplete")
+    assert_one_line(hemf("recommend", "other.hemf", "--user", "1"), "not a hemf model")
+    assert_one_line(hemf("explain", "missing.hemf", "1", "2", "--json"), "no such file")
+
+
+def test_predict_refuses_what_it_cannot_read_or_write(hemf, club, folder):
+    assert_one_line(hemf("predict", club.model, "missing.csv"), "missing.csv: no such file")
+    assert_one_line(hemf("predict", club.model, "."), "is a directory")
+    assert_one_line(hemf("predict", club.model, "ratings.csv", "-o", "x.doc"), "must end in .csv")
+
+
+def test_evaluate_names_the_models_there_are(hemf, folder):
+    run = hemf("evaluate", "--train", "ratings.csv", "--test", "ratings.csv", "--model", "magic")
+    assert_one_line(run, "choose one of hemf")
+
+
+def test_unknown_data_sets_are_refused_with_the_likely_ones(hemf):
+    assert_one_line(hemf("data", "fetch", "ml-1M", "--json"), "did you mean ml-1m")
+    assert_one_line(hemf("data", "describe", "netflix"), "there are ml-100k")
+
+
+def test_without_network_it_says_what_to_put_where(hemf, tmp_path):
+    run = hemf("data", "fetch", "ml-100k", "-q", HEMF_DATASETS_URL="http://127.0.0.1:9")
+    assert_one_line(run, "put ml-100k.zip into the folder")
+    assert str(tmp_path / "cache") in run.err
+
+
+def test_debug_shows_the_traceback(process):
+    run = process("fit", "nowhere.csv", "-o", "m.hemf", "--debug")
+    assert run.code == 1
+    assert "Traceback" in run.err
+    assert "DataError: nowhere.csv: no such file" in run.err
+
+
+def test_wrong_usage_is_explained(hemf, club):
+    run = hemf("recommend", club.model)
+    assert run.code == 2
+    assert "--user" in run.err
+    run = hemf("recommend", club.model, "--user", "1", "--strategy", "luck")
+    assert run.code == 2
+    assert "luck" in run.err
+
+
+def test_doctor_tells_what_is_broken(hemf, folder):
+    run = hemf("doctor", HEMF_CACHE=str(folder / "ratings.csv"))
+    assert run.code == 1
+    assert "FAIL  cache folder" in run.out
+    assert run.err == "hemf: broken: cache folder\n"

@@ -1,0 +1,142 @@
+"""The report is one file that shows everything, needs nothing, and trusts no id."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from hemf import HeMF, Ratings, datasets
+from hemf.report import render_report, write_report
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Checker(HTMLParser):
+    """Tags that match, and ids that are there once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.ids += [value for name, value in attributes if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.ids += [value for name, value in attributes if name == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    drawn = datasets.draw(60, 40, density=0.3, user_communities=2, item_communities=2, rng=0)
+    return Ratings.from_any(drawn.frame())
+
+
+@pytest.fixture(scope="module")
+def model(ratings):
+    return HeMF(n_factors=3, tol=1e-3, rng=0).fit(ratings)
+
+
+@pytest.fixture(scope="module")
+def html(model, ratings):
+    some = ratings.select(np.arange(100))
+    return render_report(model, title="Club & <friends>", held_out=some, facts={"peer": "0.9"})
+
+
+def test_it_is_well_formed_and_every_id_is_there_once(html):
+    checker = Checker()
+    checker.feed(html)
+    checker.close()
+    assert checker.open == []
+    assert len(checker.ids) == len(set(checker.ids))
+
+
+def test_it_needs_nothing_from_elsewhere(html):
+    assert not re.search(r"https?:|//[a-z]|<script|<link|@import|<img", html)
+    for target in re.findall(r'href="([^"]{0,30})', html):
+        assert target.startswith(("#", "data:image/png;base64")), target
+
+
+def test_pictures_follow_the_page_into_the_dark(html):
+    assert "prefers-color-scheme: dark" in html
+    pictures = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    assert len(pictures) == 7
+    for picture in pictures:
+        assert "fill: var(--ink)" in picture
+        assert "#22272e" not in picture  # no ink of the light page is left
+        assert 'role="img" aria-label="' in picture
+
+
+def test_it_shows_the_figures_that_matter(html, model):
+    text = re.sub(r"<[^>]*>", " ", html)
+    for shown in (
+        f"{model.ratings_.n_ratings:,}",
+        f"{model.n_user_communities_} × {model.n_item_communities_}",
+        f"{model.elbo_:,.0f}",
+        "RMSE, held out",
+        "in 90 % intervals, held out",
+        "peer",
+        "Typical items",
+        "Intervals on 100 held-out ratings",
+    ):
+        assert shown in text, shown
+
+
+def test_it_recommends_to_the_user_with_most_ratings(html, model):
+    counts = np.diff(model.ratings_.by_user.indptr)
+    user = model.ratings_.users.ids[counts.argmax()]
+    assert f"Best for {user}" in html
+    for item in model.recommend(user, 10)[0]:
+        assert f"<td>{item}</td>" in html
+
+
+def test_without_held_out_ratings_it_says_whose_intervals_these_are(model):
+    html = render_report(model)
+    assert "These are the ratings learnt from" in html
+    assert "RMSE, held out" not in html
+
+
+def test_titles_and_ids_are_text_whatever_they_hold(html):
+    assert "Club &amp; &lt;friends&gt;" in html
+    data = [("<b>", "</td><script>", 5.0), ("&amp;", "x", 1.0), ("<b>", "x", 2.0)]
+    hostile = HeMF(n_factors=1, max_sweeps=1, rng=0).fit(data)
+    shown = render_report(hostile)
+    assert "<script>" not in shown
+    assert "&lt;/td&gt;&lt;script&gt;" in shown
+    assert "&amp;amp;" in shown
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(1, 1, 3.0)],
+        [(1, item, 4.0) for item in range(5)],
+        [(user, item, float(user * item)) for user in range(4) for item in range(4)],
+    ],
+    ids=["one rating", "one user, equal ratings", "all rated"],
+)
+def test_the_smallest_data_has_a_report(data):
+    model = HeMF(n_factors=1, max_sweeps=1, rating_range=None, rng=0).fit(data)
+    assert "Rated highest by user" in render_report(model)
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, model, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", "a temporary name")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*report.html'"):
+        write_report(path, model)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
