@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
-from _data import drawn, movielens_like
 
+from _data import drawn, movielens_like
 from hemf import HeMF, Ratings
 from hemf.engines.threads import Rows
 from hemf.inference.batch import BatchState, sweep
@@ -54,7 +54,7 @@ def scipy_products(ratings: Ratings, n_factors: int) -> Callable[[], object]:
 
 
 def prepared(ratings: Ratings, model: HeMF, warm: int) -> tuple[BatchState, Callable[..., None]]:
-    """A state after some sweeps, and a function that does one more with a number of threads."""
+    """Return a state after some sweeps, and a function that does one more with a number of threads."""
     options = fit_options(model)
     rows = {}
     for name, table in (("user", ratings.by_user), ("item", ratings.by_item)):

@@ -49,6 +49,12 @@ def run_process(*arguments: object, folder: Path, **environment: str) -> Run:
     return Run(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.fixture(scope="session")
+def run_in() -> Runner:
+    """Run ``hemf`` as a process of its own, in the ``folder`` given."""
+    return run_process
+
+
 @pytest.fixture
 def process(tmp_path: Path) -> Runner:
     """Run ``hemf`` as a process of its own, in an empty folder."""

@@ -123,4 +123,4 @@ def test_noise_is_told_from_taste(
     errors = np.abs(data.population.expected(users, items) - mean)
     assert np.mean(errors < 1.645 * taste) > 0.75
     unsure = taste > np.quantile(taste, 0.8)
-    assert errors[unsure].mean() > 1.3 * errors[~unsure].mean()
+    assert errors[unsure].mean() > 1.2 * errors[~unsure].mean()
