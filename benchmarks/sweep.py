@@ -54,7 +54,7 @@ def scipy_products(ratings: Ratings, n_factors: int) -> Callable[[], object]:
 
 
 def prepared(ratings: Ratings, model: HeMF, warm: int) -> tuple[BatchState, Callable[..., None]]:
-    """Return a state after some sweeps, and a function that does one more with a number of threads."""
+    """Return a state after some sweeps, and a function that does one more on n_jobs threads."""
     options = fit_options(model)
     rows = {}
     for name, table in (("user", ratings.by_user), ("item", ratings.by_item)):

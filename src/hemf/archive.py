@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
@@ -23,6 +21,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from hemf.errors import ModelFileError
+from hemf.writing import replacing as whole
 
 Members = dict[str, NDArray[Any] | bytes]
 """Content of an archive by name: arrays, and bytes of anything else."""
@@ -83,37 +82,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise ModelFileError(f"{path} is a directory; give the name of a file", value=str(path))
     if target.exists() and not target.is_file():
         raise ModelFileError(f"{path} is a device; give the name of a file", value=str(path))
-    temporary = target.with_name(f".hemf-{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as stream:
+        with whole(path) as fresh, open(fresh, "xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
     except OSError as error:
         raise ModelFileError(
             f"{path} could not be saved: {error.strerror or error}; nothing was changed. Make "
             "room, or choose a folder that exists and may be written to",
             value=str(path),
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    _flush_folder(target.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new name last through a loss of power, on systems that can."""
-    if os.name != "posix":
-        return
-    with suppress(OSError):  # the file is in its place; some file systems know no such flush
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

@@ -34,6 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, fresh)
         os.replace(fresh, target)
+        _flush_folder(target.parent)
     except OSError as error:
         if error.errno is None:
             raise
@@ -41,3 +42,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name last through a loss of power, on systems that can."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):  # the file is in its place; some file systems know no such flush
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
