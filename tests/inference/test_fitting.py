@@ -308,12 +308,15 @@ def settled_state(**parameters: Any) -> BatchState:
     return fit(planted(), tol=1e-6, max_sweeps=60, **parameters).state
 
 
-def improve(state: BatchState, *, limit: int = 6, coupled: bool = True) -> bool:
+def improve(
+    state: BatchState, *, limit: int = 6, coupled: bool = True, splits: bool = True
+) -> bool:
     return trials.improve(
         state,
         max_communities={"user": limit, "item": limit},
         coupled=coupled,
         evb="closed",
+        splits=splits,
         rng=np.random.default_rng(0),
         n_jobs=1,
     )
@@ -350,6 +353,8 @@ def test_trials_split_communities_that_were_put_together() -> None:
     for name in ("user", "item", "user"):
         update_side(state, name, n_jobs=1)
     assert side.n_communities == 2
+    improve(state, splits=False)
+    assert state.sides["user"].n_communities <= 2
     while improve(state):
         pass
     assert state.sides["user"].n_communities == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,42 +86,50 @@ def test_one_planted_community_is_one(seed: int) -> None:
 # -- intervals ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def split() -> tuple[datasets.SyntheticRatings, np.ndarray]:
+@dataclass(frozen=True)
+class HeldOut:
+    """A model, and 10,000 ratings drawn from the same population that it has not seen."""
+
+    model: HeMF
+    users: np.ndarray
+    items: np.ndarray
+    ratings: np.ndarray
+    expected: np.ndarray
+    noise: float
+
+
+def held_out(noise_scales: str | None) -> HeldOut:
     data = datasets.draw(800, 500, density=0.1, n_factors=3, separation=5.0, noise=0.5, rng=21)
-    return data, np.random.default_rng(0).random(len(data.ratings)) < 0.25
+    held = np.random.default_rng(0).random(len(data.ratings)) < 0.25
+    parts = (data.users, data.items, data.ratings)
+    model = HeMF(n_factors=3, rng=0, rating_range=None, noise_scales=noise_scales)
+    model.fit(tuple(part[~held] for part in parts))
+    users, items, ratings = (part[held] for part in parts)
+    expected = data.population.expected(users, items)
+    return HeldOut(model, users, items, ratings, expected, data.noise)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_intervals_cover_what_they_say(
-    split: tuple[datasets.SyntheticRatings, np.ndarray], level: float
-) -> None:
-    """On 10,000 ratings drawn from the model and never seen in training."""
+@pytest.mark.parametrize("noise_scales", ["both", None])
+def test_intervals_cover_what_they_say(noise_scales: str | None) -> None:
     from scipy.stats import norm
 
-    data, held = split
-    parts = (data.users, data.items, data.ratings)
-    model = HeMF(n_factors=3, rng=0, rating_range=None).fit(tuple(part[~held] for part in parts))
-    mean, std = model.predict(data.users[held], data.items[held], return_std=True)
-    inside = np.abs(data.ratings[held] - mean) <= norm.ppf(0.5 + level / 2.0) * std
-    assert inside.mean() == pytest.approx(level, abs=0.02)
+    test = held_out(noise_scales)
+    mean, std = test.model.predict(test.users, test.items, return_std=True)
+    for level in (0.5, 0.9):
+        inside = np.abs(test.ratings - mean) <= norm.ppf(0.5 + level / 2.0) * std
+        assert inside.mean() == pytest.approx(level, abs=0.02)
 
 
-def test_noise_is_told_from_taste(
-    split: tuple[datasets.SyntheticRatings, np.ndarray],
-) -> None:
-    data, held = split
-    parts = (data.users, data.items, data.ratings)
-    model = HeMF(n_factors=3, rng=0, rating_range=None, noise_scales=None)
-    model.fit(tuple(part[~held] for part in parts))
-    assert model.noise_variance_**0.5 == pytest.approx(data.noise, rel=0.03)
-    users, items = data.users[held], data.items[held]
-    _, whole = model.predict(users, items, return_std=True)
-    mean, taste = model.predict(users, items, return_std=True, include_noise=False)
-    np.testing.assert_allclose(whole**2, taste**2 + model.noise_variance_, rtol=1e-5)
+def test_noise_is_told_from_taste() -> None:
+    test = held_out(noise_scales=None)
+    noise = test.model.noise_variance_
+    assert noise**0.5 == pytest.approx(test.noise, rel=0.03)
+    _, whole = test.model.predict(test.users, test.items, return_std=True)
+    mean, taste = test.model.predict(test.users, test.items, return_std=True, include_noise=False)
+    np.testing.assert_allclose(whole**2, taste**2 + noise, rtol=1e-5)
     # Taste alone: q(A)q(B) forgets how the two sides' errors go together and is a little too
     # sure of itself (80 % of the truth within its 90 %), but knows where it is unsure.
-    errors = np.abs(data.population.expected(users, items) - mean)
+    errors = np.abs(test.expected - mean)
     assert np.mean(errors < 1.645 * taste) > 0.75
     unsure = taste > np.quantile(taste, 0.8)
     assert errors[unsure].mean() > 1.2 * errors[~unsure].mean()
