@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,19 @@ def is_one(ids: Any) -> bool:
     >>> is_one("ann"), is_one(["ann"]), is_one(("ann", 3))
     (True, False, True)
     """
-    return isinstance(ids, str | bytes | tuple) or not hasattr(ids, "__len__") or np.ndim(ids) == 0
+    if isinstance(ids, str | bytes | tuple | Set | Mapping):
+        return True
+    many = hasattr(ids, "__len__") or isinstance(ids, Iterator)
+    return not many or getattr(ids, "ndim", 1) == 0
 
 
 def as_ids(ids: Any) -> Any:
     """Return a list or array of ids."""
-    return repeated(ids, 1) if is_one(ids) else ids
+    if isinstance(ids, np.ndarray) and ids.ndim == 0:
+        ids = ids[()]
+    if is_one(ids):
+        return repeated(ids, 1)
+    return list(ids) if isinstance(ids, Iterator) else ids
 
 
 def repeated(value: Any, times: int) -> npt.NDArray[Any]:

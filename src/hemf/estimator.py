@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hemf.arguments import paired
 from hemf.errors import DataError, NotFittedError, UnknownIdError
+from hemf.identifiers import factorise
 from hemf.parameters import Parametrised, choice, whole_number
 from hemf.ratings import Ratings, Sparse, pairs_from_any
 
@@ -155,6 +156,8 @@ class HeMF(Parametrised):
             users, items = pairs_from_any(ratings, columns)
             ratings, columns = (users, items, y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
+        if not data.n_ratings:
+            raise DataError("there are no ratings to learn from")
         train, validate = data, None
         if self.validation_fraction:
             train, validate = self._hold_out(data, rng)
@@ -379,10 +382,9 @@ class HeMF(Parametrised):
         rows = vocabulary.rows(ids)
         if unknown == "error" and (rows < 0).any():
             at = int(np.argmax(rows < 0))
-            value = ids[at]
+            value = factorise(ids).decode()[at]
             raise UnknownIdError(
-                f'{side} {value!r} is not known to the model; unknown="prior" predicts for '
-                "newcomers too",
+                f"{side} {value!r} at row {at} is not known to the model",
                 value=value,
                 row=at,
             )
@@ -419,5 +421,8 @@ class HeMF(Parametrised):
 def _standardised(table: Sparse, ratings: Ratings, dtype: type[np.floating]) -> Any:
     from hemf.engines.threads import Rows
 
-    values = (table.values.astype(dtype) - dtype(ratings.mean)) / dtype(ratings.scale)
-    return Rows(table.indptr, table.indices, values)
+    # In float64: of large ratings that differ little, float32 would leave few digits.
+    values = table.values.astype(np.float64)
+    values -= ratings.mean
+    values /= ratings.scale
+    return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))

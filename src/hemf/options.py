@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hemf.estimator import HeMF
 
 SIDES = ("user", "item")
+MOST_FACTORS = 1000  # a row's second moment takes 2 MB then; memory runs out soon after
 
 
 def fit_options(model: HeMF) -> FitOptions:
@@ -25,15 +26,15 @@ def fit_options(model: HeMF) -> FitOptions:
     choice("noise_scales", model.noise_scales, ("both", "user", "item", None))
     single = choice("dtype", model.dtype, ("float32", "float64")) == "float32"
     return FitOptions(
-        n_factors=whole_number("n_factors", model.n_factors, at_least=1),
+        n_factors=whole_number("n_factors", model.n_factors, at_least=1, at_most=MOST_FACTORS),
         offsets=bool(choice("offsets", model.offsets, (True, False))),
         max_communities={side: _limit(model, side) for side in SIDES},
         tied={side: _tied(model, side) for side in SIDES},
         coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
         noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
         evb=choice("evb", model.evb, ("closed", "gradient", None)),
-        concentration=number("concentration", model.concentration, low=1e-6),
-        spread=number("spread", model.spread, low=1e-9),
+        concentration=number("concentration", model.concentration, low=1e-6, high=1e6),
+        spread=number("spread", model.spread, low=1e-9, high=1e9),
         max_sweeps=whole_number("max_sweeps", model.max_sweeps, at_least=1),
         tolerance=number("tol", model.tol, low=0.0),
         patience=whole_number("patience", model.patience, at_least=1),
@@ -68,7 +69,7 @@ def checked_jobs(n_jobs: int | None) -> int | None:
 def generator(rng: int | np.random.Generator | None) -> np.random.Generator:
     """Return a generator for a seed, or the one given.
 
-    >>> generator(7).integers(10) == generator(7).integers(10)
+    >>> bool(generator(7).integers(10) == generator(7).integers(10))
     True
     """
     if isinstance(rng, np.random.Generator):

@@ -15,6 +15,8 @@ class Parametrised:
     pipelines and searches work.
     """
 
+    _estimator_type = "regressor"  # what scikit-learn before 1.6 asks for
+
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         signature = inspect.signature(cls.__init__)
@@ -37,6 +39,17 @@ class Parametrised:
             setattr(self, name, value)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn, which alone calls this, what kind of estimator this is."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(string=True, sparse=True),
+        )
+
     def __repr__(self) -> str:
         changed = [
             f"{name}={getattr(self, name)!r}"
@@ -50,15 +63,18 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def whole_number(name: str, value: Any, *, at_least: int) -> int:
+def whole_number(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
     """Check a count.
 
     >>> whole_number("n_factors", 3, at_least=1)
     3
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole or int(value) < at_least or (at_most is not None and int(value) > at_most):
+        limit = "" if at_most is None else f" and at most {at_most}"
         raise ParameterError(
-            f"{name} must be a whole number of at least {at_least}, got {value!r}", value=value
+            f"{name} must be a whole number of at least {at_least}{limit}, got {value!r}",
+            value=value,
         )
     return int(value)
 

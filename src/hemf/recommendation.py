@@ -12,6 +12,7 @@ from hemf.errors import DataError
 from hemf.inference.fit import one_blas_thread
 from hemf.model import predictive
 from hemf.model.side import Moments
+from hemf.options import generator
 from hemf.parameters import choice, number, whole_number
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def recommend(
     choice("strategy", strategy, STRATEGIES)
     exploration = number("exploration", exploration, low=0.0)
     model._fitted()
-    generator = np.random.default_rng(rng)
+    draws = generator(rng)
     rows = model._rows("user", as_ids(user))
     left = model._moments("user", with_stranger=bool((rows < 0).any()))
     right = model._moments("item")
@@ -50,7 +51,7 @@ def recommend(
     with one_blas_thread():
         for start in range(0, rows.size, step):
             block = rows[start : start + step]
-            values = _scores(model, left, right, block, strategy, exploration, generator)
+            values = _scores(model, left, right, block, strategy, exploration, draws)
             if allowed is not None:
                 values[:, ~allowed] = -np.inf
             if exclude_seen:

@@ -56,6 +56,15 @@ class BatchState:
         """Return a state that can be swept without touching this one; the ratings are shared."""
         return replace(self, sides={name: side.copy() for name, side in self.sides.items()})
 
+    def total_weight(self) -> float:
+        """Σ τ_i υ_j over the ratings; how many there are, where all count the same."""
+        user, item = self.sides["user"], self.sides["item"]
+        if user.noise_scales is None and item.noise_scales is None:
+            return float(self.n_ratings)
+        rows = self.rows["user"]
+        of_items = np.concatenate([[0.0], np.cumsum(item.weights[rows.indices])])
+        return float(user.weights @ (of_items[rows.indptr[1:]] - of_items[rows.indptr[:-1]]))
+
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term; the ratings term is that of the last half-sweep."""
         terms = {
@@ -98,6 +107,7 @@ def update_side(
     statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
+    np.maximum(errors, 0.0, out=errors)  # of ratings explained to the last digit, rounding is left
     if side.noise_scales is not None:
         counts = np.diff(state.rows[name].indptr)
         errors_in_units = errors / state.noise

@@ -17,7 +17,10 @@ class SweepReport:
     elbo: float
     elbo_terms: dict[str, float]
     train_rmse: float
-    """Root of the expected squared error on the training ratings, on their scale."""
+    """Root of the expected squared error on the training ratings, on their scale.
+
+    With noise scales, ratings are weighted as they count in the fit.
+    """
     validation_rmse: float | None
     """RMSE on the held-out part, where there is one."""
     user_communities: int

@@ -137,7 +137,11 @@ def fit_batch(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return FitResult(best or state, history, done)
+    final = best or state
+    for side in final.sides.values():
+        if (np.diff(side.statistics.size) > 0.0).any():  # largest first, for people
+            side.select(np.argsort(-side.statistics.size, kind="stable"))
+    return FitResult(final, history, done)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
@@ -157,7 +161,7 @@ def _report(
         max_sweeps=options.max_sweeps,
         elbo=sum(terms.values()),
         elbo_terms=terms,
-        train_rmse=float(np.sqrt(state.squared_error / state.n_ratings)) * state.unit,
+        train_rmse=float(np.sqrt(state.squared_error / state.total_weight())) * state.unit,
         validation_rmse=held_out,
         user_communities=state.sides["user"].n_communities,
         item_communities=state.sides["item"].n_communities,

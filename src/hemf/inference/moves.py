@@ -23,7 +23,11 @@ EMPTY = 1e-3  # rows; a community with less is not there
 
 
 def order_by_size(side: Side) -> None:
-    """Put the largest community first where that raises the bound (it does but for ties)."""
+    """Put the largest community first, where that raises the bound.
+
+    It does for α ≤ 1. For larger α the last stick, which takes all that is left, favours a large
+    community at the end.
+    """
     order = np.argsort(-side.statistics.size, kind="stable")
     now = stick_evidence(side.statistics.size, side.prior.concentration)
     if stick_evidence(side.statistics.size[order], side.prior.concentration) > now:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -43,14 +44,14 @@ def improve(
             return _try(state, name, change, coupled=coupled, evb=evb, n_jobs=n_jobs)
 
         while state.sides[name].n_communities > 1 and any(
-            attempt(lambda side, pair=pair: _merge(side, *pair))  # type: ignore[misc]
-            for pair in likely_pairs(state.sides[name])
+            attempt(partial(_merge, left=left, right=right))
+            for left, right in likely_pairs(state.sides[name])
         ):
             changed = True
-        for community in range(min(CANDIDATES, state.sides[name].n_communities)):
+        for community in np.argsort(-state.sides[name].statistics.size)[:CANDIDATES]:
             if not splits or state.sides[name].n_communities >= max_communities[name]:
                 break
-            if attempt(lambda side, d=community: _split(side, d, rng)):  # type: ignore[misc]
+            if attempt(partial(_split, community=int(community), rng=rng)):
                 changed = True
                 break
     return changed
@@ -74,6 +75,7 @@ def _try(
     n_jobs: int | None,
 ) -> bool:
     """Change a copy of one side, let it adapt, and adopt it if the bound is higher."""
+    state.sides[name].refresh()  # the prior may have moved since
     before = sum(state.bound_terms().values())
     trial = replace(state, sides={**state.sides, name: state.sides[name].copy()})
     side = trial.sides[name]

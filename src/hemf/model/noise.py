@@ -79,9 +79,9 @@ def best_shape(scales: NoiseScales) -> float:
         gap = np.log(shape) - digamma(shape) - target
         step = shape - gap / (1.0 / shape - polygamma(1, shape))
         step = np.clip(step, max(low, 0.5 * shape), min(high, 2.0 * shape))
-        if abs(step - shape) <= 1e-12 * shape:
+        last, shape = shape, step
+        if abs(shape - last) <= 1e-7 * shape:  # Newton's next error is about the square of that
             break
-        shape = step
     return float(shape)
 
 
