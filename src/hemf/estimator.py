@@ -94,7 +94,7 @@ class HeMF(Parametrised):
         max_user_communities: int = 10,
         max_item_communities: int = 10,
         offsets: bool = True,
-        user_covariances: str = "tied",
+        user_covariances: str = "own",
         item_covariances: str = "own",
         membership: str = "coupled",
         noise_scales: str | None = "both",

@@ -28,8 +28,19 @@ class Schedule:
     """Sweeps before the prior covariances are learnt: directions that die early stay dead."""
     hold_structure: int = 4
     """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
+    hold_noise: int = 20
+    """Sweeps before noise scales are learnt: sooner, what is not learnt yet passes for noise."""
     merge_every: int = 3
     """Sweeps between attempts to merge communities."""
+
+    def settling(self, *, seeds: bool, scales: bool) -> int:
+        """Sweeps before which nothing can be called settled: parts of the model are still held."""
+        held = [self.hold_scale]
+        if seeds:
+            held.append(self.warm_up + self.hold_structure + 2)
+        if scales:
+            held.append(self.hold_noise + 2)
+        return max(held)
 
 
 @dataclass
@@ -88,11 +99,13 @@ def update_side(
     coupled: bool = True,
     hold: bool = False,
     learn: bool = True,
+    scales: bool = True,
     n_jobs: int | None = None,
 ) -> None:
     """One half-sweep: rows, noise scales, then communities, of one side.
 
-    ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too.
+    ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too,
+    without ``scales`` the noise scales.
     """
     side = state.sides[name]
     other = state.sides["item" if name == "user" else "user"]
@@ -108,7 +121,7 @@ def update_side(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
     np.maximum(errors, 0.0, out=errors)  # of ratings explained to the last digit, rounding is left
-    if side.noise_scales is not None:
+    if side.noise_scales is not None and scales:
         counts = np.diff(state.rows[name].indptr)
         errors_in_units = errors / state.noise
         if learn:
@@ -145,7 +158,13 @@ def sweep(
                 seed_communities(side, max_communities[name], rng)
     for name in SIDES:
         update_side(
-            state, name, coupled=coupled, hold=seeding, learn=evb is not None, n_jobs=n_jobs
+            state,
+            name,
+            coupled=coupled,
+            hold=seeding,
+            learn=evb is not None,
+            scales=state.sweeps >= schedule.hold_noise,
+            n_jobs=n_jobs,
         )
         moves.drop_empty(state.sides[name])
         moves.order_by_size(state.sides[name])

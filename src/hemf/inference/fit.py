@@ -87,7 +87,7 @@ def fit_batch(
     state = start_state(rows, unit, options, rng)
     seeds = max(options.max_communities.values()) > 1
     schedule = options.schedule
-    earliest = schedule.warm_up + schedule.hold_structure + 2 if seeds else schedule.hold_scale
+    earliest = schedule.settling(seeds=seeds, scales=any(options.noise_scales.values()))
     settled = Convergence(options.tolerance, options.patience, earliest)
     nearly = Convergence(10.0 * options.tolerance, options.patience, earliest)
     history: list[SweepReport] = []
