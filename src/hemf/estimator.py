@@ -60,8 +60,8 @@ class HeMF(Parametrised):
     concentration, spread
         Start values of α (how readily communities open) and λ0 (how far apart they lie).
     max_sweeps, tol, patience
-        Stop after ``max_sweeps``, or when the bound changed by less than ``tol`` of itself in
-        ``patience`` sweeps running.
+        Stop after ``max_sweeps``, or when the bound changed by less than ``tol`` of itself (or,
+        where that is more, of the number of ratings) in ``patience`` sweeps running.
     validation_fraction
         Share of the ratings to hold out; then stop when the error on them has not fallen for
         ``patience`` sweeps, and keep the sweep where it was smallest.

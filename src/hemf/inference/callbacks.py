@@ -30,7 +30,7 @@ class SweepReport:
     """Since the start of the fit."""
 
 
-LEAST_SIZE = 100.0  # nats; a handful of ratings is not worth sweeping for the fifth digit of
+LEAST_SIZE = 100.0  # nats; below that the fifth digit of the bound is not worth a sweep
 
 Callback = Callable[[SweepReport], bool | None]
 """Called after every sweep; returning True stops the fit there."""
@@ -48,7 +48,9 @@ class Convergence:
     tolerance: float
     patience: int
     earliest: int
-    """Sweeps before which nothing can be called settled: communities are still being seeded."""
+    """Sweeps before which nothing can be called settled: parts of the model are still held."""
+    size: float = LEAST_SIZE
+    """What a change is compared with where the bound itself is smaller: the number of ratings."""
     _last: float | None = field(default=None, init=False)
     _quiet: int = field(default=0, init=False)
     _best: float = field(default=float("inf"), init=False)
@@ -59,7 +61,7 @@ class Convergence:
         last, self._last = self._last, elbo
         if last is None or sweep < self.earliest:
             return False
-        small = abs(elbo - last) <= self.tolerance * max(abs(last), LEAST_SIZE)
+        small = abs(elbo - last) <= self.tolerance * max(abs(last), self.size)
         self._quiet = self._quiet + 1 if small else 0
         return self._quiet >= self.patience
 

@@ -13,7 +13,7 @@ import numpy as np
 from hemf.engines.threads import Rows
 from hemf.errors import ConvergenceWarning
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
-from hemf.inference.callbacks import Callback, Convergence, SweepReport, notify
+from hemf.inference.callbacks import LEAST_SIZE, Callback, Convergence, SweepReport, notify
 from hemf.inference.start import start_side
 from hemf.inference.trials import improve
 from hemf.model.layout import Layout
@@ -88,8 +88,9 @@ def fit_batch(
     seeds = max(options.max_communities.values()) > 1
     schedule = options.schedule
     earliest = schedule.settling(seeds=seeds, scales=any(options.noise_scales.values()))
-    settled = Convergence(options.tolerance, options.patience, earliest)
-    nearly = Convergence(10.0 * options.tolerance, options.patience, earliest)
+    size = max(LEAST_SIZE, float(state.n_ratings))
+    settled = Convergence(options.tolerance, options.patience, earliest, size)
+    nearly = Convergence(10.0 * options.tolerance, options.patience, earliest, size)
     history: list[SweepReport] = []
     best: BatchState | None = None
     begin = time.perf_counter()
