@@ -9,6 +9,9 @@ import numpy as np
 from hemf.kernels.compile import inner
 from hemf.kernels.lanes import WIDTH
 
+CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
+TILE_BYTES = 1 << 22
+BATCH_BYTES = 1 << 20
 NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
 
 
@@ -20,8 +23,8 @@ def packed(i: int, j: int) -> int:
 
 @inner
 def gather(
-    row: int,
-    indptr: Any,
+    k: int,
+    end: int,
     indices: Any,
     values: Any,
     other_mean: Any,
@@ -30,14 +33,11 @@ def gather(
     gram: Any,
     moment: Any,
 ) -> float:
-    """Sum w E[b bᵀ] into ``gram`` and w r E[b] into ``moment``; return Σ w r².
+    """Add w E[b bᵀ] to ``gram`` and w r E[b] to ``moment``; return Σ w r².
 
-    The sums are over a row's ratings, w the weight of the other side's row.
+    The sums are over the ratings k … end of a row, w the weight of the other side's row.
     """
-    gram[:] = 0
-    moment[:] = 0
     squares = 0.0
-    k, end = indptr[row], indptr[row + 1]
     while k + 4 <= end:
         j0, j1, j2, j3 = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
         w0, w1, w2, w3 = other_weight[j0], other_weight[j1], other_weight[j2], other_weight[j3]
@@ -65,7 +65,14 @@ def gather(
 
 
 @inner
-def gather_block(
+def batch_rows(other_second: Any) -> int:
+    """How many rows are gathered at a time: about BATCH_BYTES of sums, a multiple of WIDTH."""
+    row_bytes = other_second.shape[1] * other_second.itemsize
+    return int(max(1, BATCH_BYTES // (row_bytes * WIDTH)) * WIDTH)
+
+
+@inner
+def gather_batch(
     start: int,
     count: int,
     indptr: Any,
@@ -74,27 +81,60 @@ def gather_block(
     other_mean: Any,
     other_second: Any,
     other_weight: Any,
-    gram_row: Any,
-    moment_row: Any,
-    gram: Any,
-    moment: Any,
+    grams: Any,
+    moments: Any,
     squares: Any,
 ) -> None:
-    """Gather up to WIDTH rows into lanes; lanes beyond ``count`` hold a row without ratings."""
-    for b in range(WIDTH):
-        if b < count:
-            squares[b] = gather(
-                start + b, indptr, indices, values, other_mean, other_second, other_weight,
-                gram_row, moment_row,
+    """Gather ``count`` rows, one tile of the other side after the other.
+
+    The other side's moments may be far larger than any cache. A tile of them is not, and serves
+    all rows of the batch before the next one is fetched; indices rise within a row.
+    """
+    n_other = other_second.shape[0]
+    row_bytes = other_second.shape[1] * other_second.itemsize
+    tile = n_other
+    if n_other * row_bytes > CACHE_BYTES:
+        tile = max(1, TILE_BYTES // row_bytes)
+    cursor = indptr[start : start + count].copy()
+    grams[:count] = 0
+    moments[:count] = 0
+    squares[:count] = 0.0
+    for edge in range(tile, n_other + tile, tile):
+        for b in range(count):
+            k, last = cursor[b], indptr[start + b + 1]
+            end = last
+            if edge < n_other:
+                end = k
+                while end < last and indices[end] < edge:
+                    end += 1
+            cursor[b] = end
+            squares[b] += gather(
+                k, end, indices, values, other_mean, other_second, other_weight,
+                grams[b], moments[b],
             )  # fmt: skip
-        else:
-            gram_row[:] = 0
-            moment_row[:] = 0
-            squares[b] = 0.0
-        for p in range(gram_row.size):
-            gram[p, b] = gram_row[p]
-        for t in range(moment_row.size):
-            moment[t, b] = moment_row[t]
+
+
+@inner
+def load_lanes(
+    first: int,
+    count: int,
+    grams: Any,
+    moments: Any,
+    squares: Any,
+    gram: Any,
+    moment: Any,
+    square: Any,
+) -> None:
+    """Put rows of a batch side by side; lanes beyond ``count`` hold a row without ratings."""
+    gram[:] = 0.0
+    moment[:] = 0.0
+    square[:] = 0.0
+    for b in range(count):
+        for p in range(gram.shape[0]):
+            gram[p, b] = grams[first + b, p]
+        for t in range(moment.shape[0]):
+            moment[t, b] = moments[first + b, t]
+        square[b] = squares[first + b]
 
 
 @inner

@@ -33,9 +33,11 @@ import numpy as np
 
 from hemf.kernels.blocks import (
     add_outer,
+    batch_rows,
     data_part,
-    gather_block,
+    gather_batch,
     half_log_det_inverse,
+    load_lanes,
     normalise,
     write_block,
 )
@@ -80,8 +82,11 @@ def coupled_rows(
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    gram_row = np.empty(other_second.shape[1], other_second.dtype)
-    moment_row = np.empty(other_mean.shape[1], other_mean.dtype)
+    batch = min(batch_rows(other_second), high - low)
+    batch += -batch % WIDTH
+    grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
+    moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
+    row_squares = np.empty(batch)
     gram = np.empty((other_second.shape[1], WIDTH))
     moment = np.empty((other_mean.shape[1], WIDTH))
     squares = np.empty(WIDTH)
@@ -97,21 +102,13 @@ def coupled_rows(
     ones = np.zeros(WIDTH)
     for start in range(low, high, WIDTH):
         count = min(WIDTH, high - start)
-        gather_block(
-            start,
-            count,
-            indptr,
-            indices,
-            values,
-            other_mean,
-            other_second,
-            other_weight,
-            gram_row,
-            moment_row,
-            gram,
-            moment,
-            squares,
-        )
+        first_row = (start - low) % batch
+        if first_row == 0:
+            gather_batch(
+                start, min(batch, high - start), indptr, indices, values,
+                other_mean, other_second, other_weight, grams, moments, row_squares,
+            )  # fmt: skip
+        load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
         data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
         for d in range(communities):
             c = 0 if tied else d
@@ -214,8 +211,11 @@ def mean_field_rows(
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    gram_row = np.empty(other_second.shape[1], other_second.dtype)
-    moment_row = np.empty(other_mean.shape[1], other_mean.dtype)
+    batch = min(batch_rows(other_second), high - low)
+    batch += -batch % WIDTH
+    grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
+    moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
+    row_squares = np.empty(batch)
     gram = np.empty((other_second.shape[1], WIDTH))
     moment = np.empty((other_mean.shape[1], WIDTH))
     squares = np.empty(WIDTH)
@@ -228,21 +228,13 @@ def mean_field_rows(
     unused = np.zeros(triangle)
     for start in range(low, high, WIDTH):
         count = min(WIDTH, high - start)
-        gather_block(
-            start,
-            count,
-            indptr,
-            indices,
-            values,
-            other_mean,
-            other_second,
-            other_weight,
-            gram_row,
-            moment_row,
-            gram,
-            moment,
-            squares,
-        )
+        first_row = (start - low) % batch
+        if first_row == 0:
+            gather_batch(
+                start, min(batch, high - start), indptr, indices, values,
+                other_mean, other_second, other_weight, grams, moments, row_squares,
+            )  # fmt: skip
+        load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
         data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
         for d in range(communities):
             c = 0 if tied else d
