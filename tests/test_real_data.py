@@ -1,0 +1,102 @@
+"""Real ratings, where they are at hand: as accurate as promised, and never worse than biases."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hemf import HeMF
+from hemf.evaluation import rmse
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::hemf.errors.DuplicateWarning"),
+]
+
+ONE_COMMUNITY = {"max_user_communities": 1, "max_item_communities": 1}
+SPARSE_SETS = ["filmtrust", "monti-yahoo-music"]  # a few ratings a row: the most at risk
+OTHER_SETS = ["monti-flixster", "monti-douban", "kiba-dta", "chembl-ic50-346targets"]
+LARGE_SETS = ["eachmovie-ads-sample", "jester-1"]
+
+
+@pytest.fixture(scope="module")
+def accuracy(shared_data: Path) -> ModuleType:
+    """The benchmark of accuracy, for its splits and its biases."""
+    folder = str(Path(__file__).resolve().parents[1] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import accuracy
+    finally:
+        sys.path.remove(folder)
+    accuracy.FOLDER = shared_data
+    return accuracy
+
+
+def split(accuracy: ModuleType, name: str):
+    part = f"{name}-classic-train" if name == "ml-1m" else name
+    if not (accuracy.FOLDER / f"{part}.parquet").exists():
+        pytest.skip(f"{part}.parquet is not in {accuracy.FOLDER}")
+    return accuracy.split(name)
+
+
+def fitted(accuracy: ModuleType, name: str, **parameters) -> tuple[HeMF, float]:
+    """A model of the training part, and its error on the test part."""
+    train, (users, items, ratings) = split(accuracy, name)
+    model = HeMF(rng=0, **parameters).fit(train)
+    return model, rmse(ratings, model.predict(users, items))
+
+
+@cache
+def movielens_1m(accuracy: ModuleType, communities: bool) -> tuple[HeMF, float]:
+    return fitted(accuracy, "ml-1m", n_factors=20, **({} if communities else ONE_COMMUNITY))
+
+
+def test_movielens_100k_with_ten_factors(accuracy):
+    _, error = fitted(accuracy, "ml-100k", n_factors=10)
+    assert error <= 0.885
+
+
+def test_movielens_1m_with_one_community_and_twenty_factors(accuracy):
+    model, error = movielens_1m(accuracy, communities=False)
+    assert (model.n_user_communities_, model.n_item_communities_) == (1, 1)
+    assert error <= 0.8345
+
+
+@pytest.mark.slow
+def test_movielens_1m_with_the_defaults(accuracy):
+    assert HeMF().n_factors == 20
+    _, error = movielens_1m(accuracy, communities=True)
+    assert error <= 0.8320
+
+
+@pytest.mark.slow
+def test_communities_pay_on_movielens_1m(accuracy):
+    one, error_of_one = movielens_1m(accuracy, communities=False)
+    many, error_of_many = movielens_1m(accuracy, communities=True)
+    assert one.converged_
+    assert many.converged_
+    assert many.n_user_communities_ > 1
+    assert many.n_item_communities_ > 1
+    assert error_of_many <= error_of_one - 0.002
+    assert many.elbo_ > one.elbo_
+
+
+@pytest.mark.parametrize(
+    ("name", "max_sweeps"),
+    [
+        *((name, HeMF().max_sweeps) for name in SPARSE_SETS),
+        *((name, 20) for name in OTHER_SETS),
+        *(
+            pytest.param(name, HeMF().max_sweeps, marks=pytest.mark.slow)
+            for name in OTHER_SETS + LARGE_SETS
+        ),
+    ],
+)
+def test_no_data_set_ends_worse_than_user_and_item_biases(accuracy, name, max_sweeps):
+    biases = accuracy.biases(*split(accuracy, name))
+    _, error = fitted(accuracy, name, max_sweeps=max_sweeps)
+    assert error <= biases
