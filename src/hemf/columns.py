@@ -70,7 +70,8 @@ def locate(
     if missing:
         raise DataError(
             f"{where}: no column for {', '.join(missing)}; found {_listed(names, width)}; "
-            f"name them with columns=({', '.join(map(repr, required))})",
+            f"name them with columns=({', '.join(map(repr, required))}) "
+            f"or, on the command line, --columns {','.join(required)}",
             value=list(names) if names is not None else width,
         )
     _reject_shared(positions, names, where)

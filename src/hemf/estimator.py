@@ -158,9 +158,9 @@ class HeMF(Parametrised):
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
-        train, validate = data, None
+        train, held_out, validate = data, None, None
         if self.validation_fraction:
-            train, validate = self._hold_out(data, rng)
+            train, held_out, validate = self._hold_out(data, rng)
         rows = {
             "user": _standardised(train.by_user, train, options.dtype),
             "item": _standardised(train.by_item, train, options.dtype),
@@ -169,7 +169,8 @@ class HeMF(Parametrised):
             rows, train.scale, options, rng, validate=validate, callbacks=tuple(callbacks)
         )
         self.ratings_ = train
-        self.rating_range_ = resolved_range(self.rating_range, train)
+        self.held_out_: Ratings | None = held_out
+        self.rating_range_ = resolved_range(self.rating_range, data)
         self.global_mean_ = train.mean
         self.rating_scale_ = train.scale
         self.history_: list[SweepReport] = result.history
@@ -242,7 +243,8 @@ class HeMF(Parametrised):
         """Return the expected rating of each pair, on the rating scale.
 
         ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
-        way round. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2) array.
+        way round; a tuple is one id if the model knows it. Without ``items``, ``users`` holds
+        pairs: a frame, a file, an (n, 2) array.
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both ids were
@@ -256,6 +258,7 @@ class HeMF(Parametrised):
             users, items = pairs_from_any(
                 users, users=self.ratings_.users, items=self.ratings_.items
             )
+        users, items = self._several("user", users), self._several("item", items)
         user_ids, item_ids, alone = paired(users, items)
         user_rows = self._rows("user", user_ids, unknown)
         item_rows = self._rows("item", item_ids, unknown)
@@ -366,6 +369,11 @@ class HeMF(Parametrised):
             self._strangers[side] = extended(own)
         return self._strangers[side]
 
+    def _several(self, side: str, ids: Any) -> Any:
+        """Read a tuple that is no id the model knows as several ids."""
+        vocabulary = self.ratings_.users if side == "user" else self.ratings_.items
+        return list(ids) if isinstance(ids, tuple) and ids not in vocabulary else ids
+
     def _noise(self, user_rows: Any, item_rows: Any) -> Floats:
         """Return the noise variance of each pair, standardised; row -1 is a stranger's."""
         sides = self._fitted().sides
@@ -396,8 +404,8 @@ class HeMF(Parametrised):
             np.clip(ratings, *self.rating_range_, out=ratings)
         return ratings
 
-    def _hold_out(self, data: Ratings, rng: np.random.Generator) -> tuple[Ratings, Any]:
-        """Split the ratings, and return a function that measures a state on the held-out part."""
+    def _hold_out(self, data: Ratings, rng: np.random.Generator) -> tuple[Ratings, Ratings, Any]:
+        """Split the ratings; also return a function that measures a state on the second part."""
         from hemf.evaluation.splits import random_split
         from hemf.model.predictive import pair_moments
 
@@ -415,7 +423,7 @@ class HeMF(Parametrised):
             predicted = train.mean + train.scale * mean
             return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
 
-        return train, error
+        return train, data.select(held), error
 
 
 def _standardised(table: Sparse, ratings: Ratings, dtype: type[np.floating]) -> Any:

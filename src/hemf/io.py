@@ -60,6 +60,7 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             "item": _describe_ids("item", ratings.items.ids[: ratings.n_items], members),
         },
         "ratings": described(ratings.by_user, "ratings", members),
+        "held_out": described(model.held_out_ and model.held_out_.by_user, "held_out", members),
         "timestamps": described(ratings.timestamps, "ratings/timestamps", members),
         "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
         "state": {name: encoded(getattr(state, name)) for name in _plain_names(state)},
@@ -145,6 +146,7 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     for name in _FITTED:
         setattr(model, name, decoded(manifest["fitted"][name]))
     ratings = model.ratings_ = _restore_ratings(manifest, archive)
+    model.held_out_ = _restore_held_out(manifest, archive, ratings)
     # The saved numbers, so that the sums of another machine do not change the last digit.
     vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
     model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
@@ -205,22 +207,37 @@ def _plain_names(state: BatchState) -> list[str]:
 
 def _restore_ratings(manifest: dict[str, Any], archive: zipfile.ZipFile) -> Ratings:
     users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in _SIDES)
-    table = restored(Sparse, manifest["ratings"], archive)
-    indptr, indices = table.indptr, table.indices
-    n_ratings = (table.values.size,)
-    _check("ratings", indptr, np.int64, (len(users) + 1,))
-    _check("ratings", indices, np.int32, n_ratings)
-    _check("ratings", table.values, np.float32, n_ratings)
+    table = _restore_table(manifest["ratings"], archive, len(users), len(items))
     timestamps = manifest["timestamps"]
     if timestamps is not None:
         timestamps = read_array(archive, timestamps["array"])
-        _check("ratings", timestamps, np.int64, n_ratings)
+        _check("ratings", timestamps, np.int64, (table.values.size,))
+    return Ratings(users, items, table, _transposed(table, len(items)), timestamps)
+
+
+def _restore_held_out(
+    manifest: dict[str, Any], archive: zipfile.ZipFile, ratings: Ratings
+) -> Ratings | None:
+    if manifest["held_out"] is None:
+        return None
+    table = _restore_table(manifest["held_out"], archive, ratings.n_users, ratings.n_items)
+    by_item = _transposed(table, ratings.n_items)
+    return Ratings(ratings.users, ratings.items, table, by_item)
+
+
+def _restore_table(form: Any, archive: zipfile.ZipFile, n_users: int, n_items: int) -> Sparse:
+    table = restored(Sparse, form, archive)
+    indptr, indices = table.indptr, table.indices
+    n_ratings = (table.values.size,)
+    _check("ratings", indptr, np.int64, (n_users + 1,))
+    _check("ratings", indices, np.int32, n_ratings)
+    _check("ratings", table.values, np.float32, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
     ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
     _require(ordered, "ratings: rows overlap")
-    inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < len(items))
+    inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < n_items)
     _require(inside, "ratings: one is of an item that is not there")
-    return Ratings(users, items, table, _transposed(table, len(items)), timestamps)
+    return table
 
 
 def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:

@@ -60,7 +60,10 @@ def recommend(
             there = best.columns >= 0
             part = slice(start, start + block.size)
             found[part][there] = ids[best.columns[there]]
-            scores[part] = np.where(there, best.scores, np.nan)
+            shown = best.scores
+            if strategy == "mean" and model.rating_range_ is not None:
+                shown = np.clip(shown, *model.rating_range_)
+            scores[part] = np.where(there, shown, np.nan)
     if not is_one(user):
         return found, scores
     there = ~np.isnan(scores[0])
@@ -103,10 +106,12 @@ def _allowed(model: HeMF, items: Any) -> npt.NDArray[np.bool_] | None:
 
 
 def _forget_seen(model: HeMF, rows: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None:
-    table = model.ratings_.by_user
-    for position, row in enumerate(rows):
-        if row >= 0:
-            values[position, table.row(int(row))[0]] = -np.inf
+    for seen in (model.ratings_, model.held_out_):
+        if seen is None:
+            continue
+        for position, row in enumerate(rows):
+            if row >= 0:
+                values[position, seen.by_user.row(int(row))[0]] = -np.inf
 
 
 def _plain(found: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hemf.cli import data, demo, doctor, evaluate, fit, insight, prediction
-from hemf.cli.command import command
+from hemf.cli.command import INTERRUPTED, command
 
 # Plain help: Rich's would take longer to load than everything else together.
 app = typer.Typer(
@@ -62,4 +62,25 @@ def main() -> None:
         # A terminal that lacks a character shows another one rather than a traceback.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    app(prog_name="hemf")
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Run a command; a wrong call is one line that says where to read how it is meant."""
+    try:
+        answer = app(prog_name="hemf", standalone_mode=False)
+    except typer.Abort:
+        print("hemf: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        # Typer may bring its own copy of Click: usage errors are known by what they can do.
+        message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
+        if message is None:
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(message(), file=sys.stderr)
+        else:
+            where = context.command_path if context else "hemf"
+            print(f"hemf: {' '.join(message().split())} (see {where} --help)", file=sys.stderr)
+        return int(getattr(error, "exit_code", 2))
+    return answer if isinstance(answer, int) else 0

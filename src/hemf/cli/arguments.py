@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,10 +148,21 @@ def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
     return (text, False) if id is None else (id, True)
 
 
-def check_writable(path: Path | None) -> None:
-    """Complain now rather than after minutes of work when a file cannot be written there."""
+def check_writable(
+    path: Path | None, *, apart_from: Iterable[str | Path] = (), regular: bool = False
+) -> None:
+    """Complain now rather than after minutes of work when a file cannot be written there.
+
+    ``apart_from`` are files that it must not overwrite; ``regular`` refuses devices.
+    """
     if path is None:
         return
+    place = os.path.realpath(path.expanduser())
+    for other in apart_from:
+        if os.path.realpath(Path(other).expanduser()) == place:
+            raise DataError(f"{path} would overwrite {other}; choose another name", value=str(path))
+    if regular and path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"{path} is a device; give the name of a file", value=str(path))
     folder = path.expanduser().absolute().parent
     if path.is_dir():
         raise DataError(f"{path} is a directory; give the name of a file to write", value=str(path))

@@ -11,7 +11,7 @@ from hemf.cli import arguments
 from hemf.cli.output import Output
 
 if TYPE_CHECKING:
-    from hemf import HeMF, Ratings
+    from hemf import HeMF
 
 Data = Annotated[
     str,
@@ -40,8 +40,8 @@ def fit(
     from hemf.cli.progress import FitProgress, warm_up
 
     model = arguments.new_model(settings, seed, n_jobs)
-    for path in (model_file, report):
-        arguments.check_writable(path)
+    arguments.check_writable(model_file, apart_from=[data], regular=True)
+    arguments.check_writable(report, apart_from=[data, model_file])
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
     warm_up(output, model)
     with FitProgress(output) as progress:
@@ -52,23 +52,9 @@ def fit(
         from hemf.report import write_report
 
         with output.status(f"drawing {report}"):
-            write_report(report, model, title=Path(data).name, held_out=held_out(model, ratings))
+            write_report(report, model, title=Path(data).name, held_out=model.held_out_)
     document = {**summary(model), "model": str(model_file), "report": report and str(report)}
     output.result(document, lambda: _show(output, model, model_file, report))
-
-
-def held_out(model: HeMF, ratings: Ratings) -> Ratings | None:
-    """Those ratings that a fit with ``validation_fraction`` kept for itself, None without."""
-    import numpy as np
-
-    learnt = model.ratings_
-    if learnt.n_ratings == ratings.n_ratings:
-        return None
-    keys = [
-        user_rows.astype(np.int64) * ratings.n_items + item_rows
-        for user_rows, item_rows, _ in (ratings.triples(), learnt.triples())
-    ]
-    return ratings.subset(~np.isin(keys[0], keys[1]))
 
 
 def summary(model: HeMF) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def predict(
     from hemf.ratings import pairs_from_any
 
     check_table_name(target)
-    arguments.check_writable(target)
+    arguments.check_writable(target, apart_from=[pairs, model_file])
     with output.status(f"reading {model_file}"):
         model = HeMF.load(model_file)
     with output.status(f"predicting {pairs}"):

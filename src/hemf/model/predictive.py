@@ -16,6 +16,7 @@ from hemf.model.packing import Float64
 from hemf.model.side import Moments, Side
 
 Rows = npt.NDArray[np.int64]
+COLUMNS = 4096  # rows of the other side that are turned to double precision at a time
 
 
 def prior_predictive(communities: Communities, layout: Layout) -> tuple[Float64, Float64]:
@@ -74,8 +75,15 @@ def score_rows(
     mean = m @ right.mean.T
     if not variance:
         return mean, np.empty((0, 0))
-    square = (left.second[rows] * trace_weights(left)) @ right.second.T
-    return mean, np.maximum(square - mean * mean, 0.0)
+    weighted = left.second[rows].astype(np.float64) * trace_weights(left)
+    exact = m.astype(np.float64)
+    variance_ = np.empty(mean.shape)
+    for start in range(0, mean.shape[1], COLUMNS):  # in double: two large numbers nearly cancel
+        part = slice(start, start + COLUMNS)
+        product = exact @ right.mean[part].astype(np.float64).T
+        square = weighted @ right.second[part].astype(np.float64).T
+        np.maximum(square - product * product, 0.0, out=variance_[:, part])
+    return mean, variance_
 
 
 def draw_scores(
