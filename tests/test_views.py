@@ -22,7 +22,7 @@ def planted() -> tuple[HeMF, dict[str, int], dict[int, int]]:
     names = [f"u{user}" for user in users]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = HeMF(n_factors=2, n_jobs=1, rng=0, max_sweeps=60)
+        model = HeMF(n_factors=2, n_jobs=1, rng=0)
         model.fit((names, items, np.clip(ratings, 1, 5)))
     return (
         model,

@@ -182,6 +182,7 @@ def test_the_state_with_the_smallest_held_out_error_is_kept() -> None:
 
     result = fit(
         planted(), validate=validate, max_user_communities=1, max_item_communities=1, patience=3,
+        noise_scales=None,
     )  # fmt: skip
     assert result.state.sweeps == 3
     assert result.converged

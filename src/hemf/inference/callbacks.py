@@ -30,7 +30,7 @@ class SweepReport:
     """Since the start of the fit."""
 
 
-LEAST_SIZE = 1000.0  # nats; of a smaller bound the fifth digit is not worth a sweep
+LEAST_SIZE = 100.0  # nats; of a smaller bound the fifth digit is not worth a sweep
 
 Callback = Callable[[SweepReport], bool | None]
 """Called after every sweep; returning True stops the fit there."""

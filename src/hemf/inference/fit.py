@@ -14,7 +14,7 @@ from hemf.engines.threads import Rows
 from hemf.errors import ConvergenceWarning
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
 from hemf.inference.callbacks import LEAST_SIZE, Callback, Convergence, SweepReport, notify
-from hemf.inference.start import start_side
+from hemf.inference.start import NOISE_START, start_side
 from hemf.inference.trials import improve
 from hemf.model.layout import Layout
 from hemf.model.side import Side
@@ -68,7 +68,7 @@ def start_state(
             dtype=options.dtype,
             noise_scales=options.noise_scales[name],
         )
-    return BatchState(sides=sides, rows=rows, noise=1.0, unit=unit)
+    return BatchState(sides=sides, rows=rows, noise=NOISE_START, unit=unit)
 
 
 def fit_batch(

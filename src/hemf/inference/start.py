@@ -18,7 +18,8 @@ from hemf.model.packing import Float64
 from hemf.model.side import Moments, Side
 
 FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance
-FACTOR_START = 0.1  # standard deviation of the random factor means that break the symmetry
+FACTOR_START = 0.3  # standard deviation of the random factor means that break the symmetry
+NOISE_START = 0.3  # σ² before the first sweep; at 1 small data looks like noise, and factors die
 
 
 def start_side(
