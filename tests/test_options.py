@@ -11,6 +11,7 @@ import pytest
 
 from hemf import DuplicateWarning, HeMF, ParameterError
 from hemf.datasets import draw
+from hemf.inference.start import NOISE_START
 from hemf.options import MOST_FACTORS, checked_jobs, checked_range, fit_options, generator
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -233,7 +234,7 @@ def test_without_evb_hyper_parameters_stay_at_their_start():
     model = small(evb=None, concentration=0.7, spread=1.3).fit(COLUMNS)
     for side in model.state_.sides.values():
         assert (side.prior.concentration, side.prior.spread) == (0.7, pytest.approx(1.3))
-    assert model.noise_variance_ == pytest.approx(model.rating_scale_**2)
+    assert model.noise_variance_ == pytest.approx(NOISE_START * model.rating_scale_**2)
 
 
 def test_evb_learns_hyper_parameters_in_small_steps_or_at_once():
