@@ -59,6 +59,13 @@ def test_more_factors_than_were_planted_do_no_harm(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_the_defaults_find_them_too(seed: int) -> None:
+    data = planted(seed)
+    assert_found(HeMF(rng=seed).fit((data.users, data.items, data.ratings)), data)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("covariances", ["own", "tied"])
 @pytest.mark.parametrize("seed", range(3))
 def test_communities_are_found_with_covariances_of_either_kind(covariances: str, seed: int) -> None:
