@@ -34,34 +34,34 @@ def scale_matrices(
     return strength, scatter + outer0 - outer
 
 
-def own_evidence(size: Float64, first: Float64, scatter: Float64, prior: Prior) -> Float64:
-    """Σ of factor and NIW terms of each community with a covariance of its own."""
-    order = first.shape[-1]
-    strength, extra = scale_matrices(size, first, scatter, prior)
-    dof = prior.dof + size
-    log_det = np.linalg.slogdet(prior.scale + extra)[1]
+def covariance_evidence(size: Float64 | float, log_det: Float64, prior: Prior) -> Float64:
+    """Return what rows that share a covariance contribute, given how many and their ln|W|."""
+    order, dof = prior.centre.size, prior.dof + size
     log_det0 = np.linalg.slogdet(prior.scale)[1]
     return np.asarray(
         -0.5 * order * LOG_PI * size
         + 0.5 * (prior.dof * log_det0 - dof * log_det)
-        + multigammaln_each(dof / 2.0, order)
+        + multigammaln_each(np.asarray(dof / 2.0), order)
         - multigammaln(prior.dof / 2.0, order)
-        + 0.5 * order * np.log(prior.strength / strength)
     )
+
+
+def mean_evidence(strength: Float64, prior: Prior) -> Float64:
+    """Return what the mean of each community costs, given its κ_d."""
+    return np.asarray(0.5 * prior.centre.size * np.log(prior.strength / strength))
+
+
+def own_evidence(size: Float64, first: Float64, scatter: Float64, prior: Prior) -> Float64:
+    """Σ of factor and NIW terms of each community with a covariance of its own."""
+    strength, extra = scale_matrices(size, first, scatter, prior)
+    log_det = np.linalg.slogdet(prior.scale + extra)[1]
+    return covariance_evidence(size, log_det, prior) + mean_evidence(strength, prior)
 
 
 def tied_evidence(total: float, strengths: Float64, log_det: Float64, prior: Prior) -> Float64:
     """Σ of factor and NIW terms when one covariance serves all, given ln|W| and the κ_d."""
-    order = prior.centre.size
-    dof = prior.dof + total
-    log_det0 = np.linalg.slogdet(prior.scale)[1]
-    return np.asarray(
-        -0.5 * order * LOG_PI * total
-        + 0.5 * (prior.dof * log_det0 - dof * log_det)
-        + multigammaln(dof / 2.0, order)
-        - multigammaln(prior.dof / 2.0, order)
-        + 0.5 * order * np.sum(np.log(prior.strength / strengths), axis=-1)
-    )
+    means = mean_evidence(strengths, prior).sum(axis=-1)
+    return np.asarray(covariance_evidence(total, log_det, prior) + means)
 
 
 def community_evidence(statistics: Statistics, prior: Prior) -> float:
