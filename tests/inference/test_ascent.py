@@ -168,10 +168,10 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
     update = reference.coupled_rows if setting.coupled else reference.mean_field_rows
     order, precision = layout.order, pack(communities.precision)
     update(
-        0, side.n_rows, rows.indptr, rows.indices, rows.values, other.moments.mean,
-        other.moments.second, other.weights, layout.free, layout.pinned,
+        0, 1, np.array([0, side.n_rows]), rows.indptr, rows.indices, rows.values,
+        other.moments.mean, other.moments.second, other.weights, layout.free, layout.pinned,
         state.noise / side.weights, precision, communities.pull, communities.log_weight, False,
         side.moments.mean, side.moments.second, side.membership, np.empty(side.n_rows),
-        np.zeros(communities.count), np.zeros((communities.count, order)),
-        np.zeros_like(precision), np.zeros(1),
+        np.zeros((1, communities.count)), np.zeros((1, communities.count, order)),
+        np.zeros((1, *precision.shape)), np.zeros(1),
     )  # fmt: skip

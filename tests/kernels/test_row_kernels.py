@@ -16,10 +16,11 @@ from proofs.problems import any_communities, sparse_rows
 
 FORMS = ["coupled_rows", "mean_field_rows"]
 INPUTS = [
-    "low", "high", "indptr", "indices", "values", "other_mean", "other_second", "other_weight",
-    "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
+    "begin", "end", "cuts", "indptr", "indices", "values", "other_mean", "other_second",
+    "other_weight", "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
 ]  # fmt: skip
-OUTPUTS = ["mean", "second", "membership", "errors", "size", "first", "scatter", "entropy"]
+STATISTICS = ["sizes", "firsts", "scatters", "entropies"]
+OUTPUTS = ["mean", "second", "membership", "errors", *STATISTICS]
 
 
 def arguments(
@@ -34,6 +35,7 @@ def arguments(
     side: str = "user",
     hold: bool = False,
     density: float = 0.5,
+    chunks: int = 1,
     dtype: Any = np.float64,
 ) -> dict[str, Any]:
     """Arguments of a row kernel by name; outputs hold rubbish that must be overwritten."""
@@ -50,9 +52,12 @@ def arguments(
     posterior = any_communities(rng, communities, layout.order, tied=tied)
     covariances = posterior.precision.shape[0]
     triangle = layout.order * (layout.order + 1) // 2
+    inner_cuts = np.sort(rng.integers(0, n_rows + 1, chunks - 1))
+    cuts = np.concatenate([[0], inner_cuts, [n_rows]])
     return {
-        "low": 0,
-        "high": n_rows,
+        "begin": 0,
+        "end": cuts.size - 1,
+        "cuts": cuts,
         "indptr": data.indptr,
         "indices": data.indices,
         "values": data.values,
@@ -70,10 +75,10 @@ def arguments(
         "second": np.full((n_rows, layout.packed), np.nan, dtype),
         "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
         "errors": np.full(n_rows, np.nan),
-        "size": rng.random(communities),  # statistics are added to, not overwritten
-        "first": rng.random((communities, layout.order)),
-        "scatter": rng.random((covariances, triangle)),
-        "entropy": rng.random(1),
+        "sizes": rng.random((chunks, communities)),  # statistics are added to, not overwritten
+        "firsts": rng.random((chunks, communities, layout.order)),
+        "scatters": rng.random((chunks, covariances, triangle)),
+        "entropies": rng.random(chunks),
     }
 
 
@@ -110,6 +115,7 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: floa
     side=st.sampled_from(["user", "item"]),
     hold=st.booleans(),
     density=st.floats(0.0, 1.0),
+    chunks=st.integers(1, 4),
 )
 def test_kernels_equal_the_reference(form: str, seed: int, **shape: Any) -> None:
     ours, theirs = both(form, arguments(np.random.default_rng(seed), **shape))
@@ -127,16 +133,19 @@ def test_blocks_of_lanes_end_anywhere(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_range_of_rows_leaves_the_others_alone(form: str, rng: np.random.Generator) -> None:
-    given_arguments = arguments(rng, n_rows=70) | {"low": 5, "high": 48}
+def test_a_range_of_chunks_leaves_the_others_alone(form: str, rng: np.random.Generator) -> None:
+    given_arguments = arguments(rng, n_rows=70, chunks=4)
+    given_arguments |= {"begin": 1, "end": 3, "cuts": np.array([0, 5, 40, 48, 70])}
     ours, theirs = both(form, given_arguments)
     inside = slice(5, 48)
     for name in ("mean", "second", "membership", "errors"):
         np.testing.assert_allclose(ours[name][inside], theirs[name][inside], rtol=1e-9, atol=1e-12)
         for outside in (slice(0, 5), slice(48, 70)):
             np.testing.assert_array_equal(ours[name][outside], given_arguments[name][outside])
-    for name in ("size", "first", "scatter", "entropy"):
+    for name in STATISTICS:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
+        for chunk in (0, 3):
+            np.testing.assert_array_equal(ours[name][chunk], given_arguments[name][chunk])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -186,14 +195,14 @@ def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
 
 STRIDED = [
     "indptr", "indices", "values", "other_mean", "other_second", "other_weight", "free", "noise",
-    "precision", "pull", "log_weight", *(name for name in OUTPUTS if name != "entropy"),
+    "precision", "pull", "log_weight", "cuts", *OUTPUTS,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STRIDED)
 def test_a_strided_array_is_a_type_error(form: str, name: str, rng: np.random.Generator) -> None:
-    given_arguments = arguments(rng)
+    given_arguments = arguments(rng, chunks=2)
     array = given_arguments[name]
     given_arguments[name] = np.repeat(array, 2, axis=-1)[..., ::2]
     np.testing.assert_array_equal(given_arguments[name], array)

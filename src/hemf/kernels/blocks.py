@@ -72,6 +72,15 @@ def batch_rows(other_second: Any) -> int:
 
 
 @inner
+def widest(cuts: Any, begin: int, end: int) -> int:
+    """Rows in the largest of the chunks begin … end."""
+    most = 0
+    for chunk in range(begin, end):
+        most = max(most, cuts[chunk + 1] - cuts[chunk])
+    return most
+
+
+@inner
 def gather_batch(
     start: int,
     count: int,
@@ -129,11 +138,13 @@ def load_lanes(
     gram[:] = 0.0
     moment[:] = 0.0
     square[:] = 0.0
-    for b in range(count):
-        for p in range(gram.shape[0]):
+    for p in range(gram.shape[0]):
+        for b in range(count):
             gram[p, b] = grams[first + b, p]
-        for t in range(moment.shape[0]):
+    for t in range(moment.shape[0]):
+        for b in range(count):
             moment[t, b] = moments[first + b, t]
+    for b in range(count):
         square[b] = squares[first + b]
 
 
@@ -219,29 +230,40 @@ def write_block(
     second: Any,
     errors: Any,
 ) -> None:
-    """Store a block's moments with the pinned coordinate in place, and each row's error."""
-    order = free.size
-    for b in range(count):
-        row_error = squares[b]
-        mean_out, second_out = mean[start + b], second[start + b]
+    """Store a block's moments with the pinned coordinate in place, and each row's error.
+
+    ``squares`` is used up. Lanes are innermost: the lines of memory that one coordinate of all
+    rows is written to are those of the next coordinate too.
+    """
+    if pinned >= 0:
+        at = packed(pinned, pinned)
+        for b in range(count):
+            mean[start + b, pinned] = 1.0
+            second[start + b, at] = 1.0
+        for b in range(WIDTH):
+            squares[b] += gram[at, b] - 2.0 * moment[pinned, b]
+    p = 0
+    for i in range(free.size):
+        for b in range(count):
+            mean[start + b, free[i]] = row_mean[i, b]
+        for b in range(WIDTH):
+            squares[b] -= 2.0 * row_mean[i, b] * moment[free[i], b]
         if pinned >= 0:
-            mean_out[pinned] = 1.0
-            second_out[packed(pinned, pinned)] = 1.0
-            row_error += gram[packed(pinned, pinned), b] - 2.0 * moment[pinned, b]
-        p = 0
-        for i in range(order):
-            mean_out[free[i]] = row_mean[i, b]
-            row_error -= 2.0 * row_mean[i, b] * moment[free[i], b]
-            if pinned >= 0:
-                at = packed(free[i], pinned)
-                second_out[at] = row_mean[i, b]
-                row_error += 2.0 * row_mean[i, b] * gram[at, b]
-            for j in range(i + 1):
-                at = packed(free[i], free[j])
-                second_out[at] = row_second[p, b]
-                row_error += (1.0 if i == j else 2.0) * row_second[p, b] * gram[at, b]
-                p += 1
-        errors[start + b] = row_error
+            at = packed(free[i], pinned)
+            for b in range(count):
+                second[start + b, at] = row_mean[i, b]
+            for b in range(WIDTH):
+                squares[b] += 2.0 * row_mean[i, b] * gram[at, b]
+        for j in range(i + 1):
+            at = packed(free[i], free[j])
+            times = 1.0 if i == j else 2.0
+            for b in range(count):
+                second[start + b, at] = row_second[p, b]
+            for b in range(WIDTH):
+                squares[b] += times * row_second[p, b] * gram[at, b]
+            p += 1
+    for b in range(count):
+        errors[start + b] = squares[b]
 
 
 @inner

@@ -6,6 +6,7 @@ they compute; their argument table holds here too. Work is done in float64 whate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -147,14 +148,25 @@ def with_pinned(m: Float64, second: Float64, free: Any, pinned: int) -> tuple[Fl
     return mean, full
 
 
+def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
+    """Yield the rows of some chunks, each with its chunk.
+
+    >>> list(rows_of(1, 3, [0, 4, 6, 7]))
+    [(1, 4), (1, 5), (2, 6)]
+    """
+    for chunk in range(begin, end):
+        for row in range(cuts[chunk], cuts[chunk + 1]):
+            yield chunk, row
+
+
 def coupled_rows(
-    low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
+    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
     pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
-    size: Any, first: Any, scatter: Any, entropies: Any,
+    sizes: Any, firsts: Any, scatters: Any, entropies: Any,
 ) -> None:  # fmt: skip
-    """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows low ≤ i < high."""
-    for i in range(low, high):
+    """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
+    for chunk, i in rows_of(begin, end, cuts):
         data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
         means, covariances = posteriors(G, h, noise[i], precision, pull)
@@ -164,21 +176,21 @@ def coupled_rows(
             q = memberships(log_weight, means, covariances)
         membership[i] = q
         mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
-        entropies += entropy(q, covariances)
-        add_statistics(q, means, covariances, size, first, scatter)
+        entropies[chunk] += entropy(q, covariances)
+        add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
 
 
 def mean_field_rows(
-    low: int, high: int, indptr: Any, indices: Any, values: Any, other_mean: Any,
+    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
     pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
-    size: Any, first: Any, scatter: Any, entropies: Any,
+    sizes: Any, firsts: Any, scatters: Any, entropies: Any,
 ) -> None:  # fmt: skip
-    """Update q(a_i), then q(z_i), of the rows low ≤ i < high (the paper's form)."""
+    """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     communities = pull.shape[0]
     P = np.array([symmetric(part) for part in precision])
     P = np.broadcast_to(P, (communities, *P.shape[1:]))
-    for i in range(low, high):
+    for chunk, i in rows_of(begin, end, cuts):
         data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
         q = membership[i].astype(np.float64)
@@ -190,8 +202,8 @@ def mean_field_rows(
         covariances = np.tile(S, (communities, 1, 1))
         membership[i] = q
         mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
-        entropies += entropy(q, covariances)
-        add_statistics(q, means, covariances, size, first, scatter)
+        entropies[chunk] += entropy(q, covariances)
+        add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
 
 
 def row_moments(

@@ -1,4 +1,4 @@
-"""One half-sweep over a range of rows: MODEL.md, batch steps 1 and 2.
+"""One half-sweep over chunks of rows: MODEL.md, batch steps 1 and 2.
 
 The vectors of both sides have ``total`` coordinates. With offsets, coordinate 0 is the item's
 offset and 1 on the user's side, coordinate 1 the user's offset and 1 on the item's side, so that
@@ -8,6 +8,7 @@ offsets nothing is pinned and ``pinned`` is -1.
 Arguments shared by the kernels here and their twins in `reference`:
 
 =================  ======================  =========================================================
+cuts               (chunks + 1,)           chunk c holds the rows cuts[c] … cuts[c+1]
 indptr … values    int64, int32, storage   the rows' ratings, centred and scaled
 other_mean         (other rows, total)     E[b], storage type
 other_second       (other rows, packed)    E[b bᵀ], packed lower triangle
@@ -20,8 +21,8 @@ log_weight         (D,)                    the terms of ln q_i(d) that do not de
 mean, second       as the other side's     written
 membership         (rows, D)               q_i(d); written unless ``hold``
 errors             (rows,)                 written: Σ_j υ_j E(r_ij - a·b)²
-size, first, …     float64                 added to: ρ_d, Σ q m, Σ q (S + mmᵀ)
-entropy            (1,)                    added to: Σ q (½ ln|S| - ln q)
+sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ)
+entropies          (chunks,)               added to: Σ q (½ ln|S| - ln q)
 =================  ======================  =========================================================
 """
 
@@ -39,6 +40,7 @@ from hemf.kernels.blocks import (
     half_log_det_inverse,
     load_lanes,
     normalise,
+    widest,
     write_block,
 )
 from hemf.kernels.compile import kernel
@@ -46,15 +48,16 @@ from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_f
 
 
 @kernel(
-    """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
     float64[::1], boolean,
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
-    float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
+    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])"""
 )
 def coupled_rows(
-    low: Any,
-    high: Any,
+    begin: Any,
+    end: Any,
+    cuts: Any,
     indptr: Any,
     indices: Any,
     values: Any,
@@ -72,17 +75,17 @@ def coupled_rows(
     second: Any,
     membership: Any,
     errors: Any,
-    size: Any,
-    first: Any,
-    scatter: Any,
-    entropy: Any,
+    sizes: Any,
+    firsts: Any,
+    scatters: Any,
+    entropies: Any,
 ) -> None:
-    """Update q(a_i, z_i) of the rows low ≤ i < high, factor and membership together."""
+    """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
     order = free.size
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    batch = min(batch_rows(other_second), high - low)
+    batch = min(batch_rows(other_second), widest(cuts, begin, end))
     batch += -batch % WIDTH
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
     moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
@@ -100,90 +103,94 @@ def coupled_rows(
     row_second = np.empty((triangle, WIDTH))
     zero = np.zeros((triangle, WIDTH))
     ones = np.zeros(WIDTH)
-    for start in range(low, high, WIDTH):
-        count = min(WIDTH, high - start)
-        first_row = (start - low) % batch
-        if first_row == 0:
-            gather_batch(
-                start, min(batch, high - start), indptr, indices, values,
-                other_mean, other_second, other_weight, grams, moments, row_squares,
-            )  # fmt: skip
-        load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
-        data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
-        for d in range(communities):
-            c = 0 if tied else d
-            factor, y = factors[c], solutions[d]
-            if d == c:
-                for p in range(triangle):
-                    for b in range(WIDTH):
-                        factor[p, b] = data_precision[p, b] + precision[c, p]
-                factorise(factor, order)
-                half_log_det_inverse(factor, order, half_log_det[c])
-            for i in range(order):
-                for b in range(WIDTH):
-                    y[i, b] = data_pull[i, b] + pull[d, i]
-            solve_forward(factor, y, order)
-            for b in range(WIDTH):
-                share[d, b] = log_weight[d] + half_log_det[c, b]
-            for i in range(order):
-                for b in range(WIDTH):
-                    share[d, b] += 0.5 * y[i, b] * y[i, b]
-        if hold:
+    for chunk in range(begin, end):
+        low, high = cuts[chunk], cuts[chunk + 1]
+        size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
+        for start in range(low, high, WIDTH):
+            count = min(WIDTH, high - start)
+            first_row = (start - low) % batch
+            if first_row == 0:
+                gather_batch(
+                    start, min(batch, high - start), indptr, indices, values,
+                    other_mean, other_second, other_weight, grams, moments, row_squares,
+                )  # fmt: skip
+            load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
+            data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
             for d in range(communities):
+                c = 0 if tied else d
+                factor, y = factors[c], solutions[d]
+                if d == c:
+                    for p in range(triangle):
+                        for b in range(WIDTH):
+                            factor[p, b] = data_precision[p, b] + precision[c, p]
+                    factorise(factor, order)
+                    half_log_det_inverse(factor, order, half_log_det[c])
+                for i in range(order):
+                    for b in range(WIDTH):
+                        y[i, b] = data_pull[i, b] + pull[d, i]
+                solve_forward(factor, y, order)
                 for b in range(WIDTH):
-                    share[d, b] = membership[start + b, d] if b < count else 0.0
-        else:
-            normalise(share, count)
-        row_mean[:] = 0.0
-        row_second[:] = 0.0
-        for d in range(communities):
-            c = 0 if tied else d
-            factor, y = factors[c], solutions[d]
-            total = 0.0
-            for b in range(count):
-                q = share[d, b]
-                total += q
-                if q > 0.0:
-                    entropy[0] += q * (half_log_det[c, b] - np.log(q))
-                membership[start + b, d] = q
-            if total == 0.0:
-                continue
-            size[d] += total
-            solve_backward(factor, y, order)
-            for i in range(order):
-                sum_first = 0.0
-                for b in range(WIDTH):
-                    x = share[d, b] * y[i, b]
-                    row_mean[i, b] += x
-                    sum_first += x
-                first[d, i] += sum_first
-            if tied:
-                add_outer(share[d], y, zero, row_second, scatter[0])
+                    share[d, b] = log_weight[d] + half_log_det[c, b]
+                for i in range(order):
+                    for b in range(WIDTH):
+                        share[d, b] += 0.5 * y[i, b] * y[i, b]
+            if hold:
+                for d in range(communities):
+                    for b in range(WIDTH):
+                        share[d, b] = membership[start + b, d] if b < count else 0.0
             else:
-                invert(factor, order)
-                add_outer(share[d], y, factor, row_second, scatter[d])
-        if tied:  # the covariance is the same under every community: once is enough
-            invert(factors[0], order)
-            for b in range(WIDTH):
-                ones[b] = 1.0 if b < count else 0.0
-            solutions[0, :, :] = 0.0
-            add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
-        write_block(
-            start, count, free, pinned, row_mean, row_second, gram, moment, squares,
-            mean, second, errors,
-        )  # fmt: skip
+                normalise(share, count)
+            row_mean[:] = 0.0
+            row_second[:] = 0.0
+            for d in range(communities):
+                c = 0 if tied else d
+                factor, y = factors[c], solutions[d]
+                total = 0.0
+                for b in range(count):
+                    q = share[d, b]
+                    total += q
+                    if q > 0.0:
+                        entropies[chunk] += q * (half_log_det[c, b] - np.log(q))
+                    membership[start + b, d] = q
+                if total == 0.0:
+                    continue
+                size[d] += total
+                solve_backward(factor, y, order)
+                for i in range(order):
+                    sum_first = 0.0
+                    for b in range(WIDTH):
+                        x = share[d, b] * y[i, b]
+                        row_mean[i, b] += x
+                        sum_first += x
+                    first[d, i] += sum_first
+                if tied:
+                    add_outer(share[d], y, zero, row_second, scatter[0])
+                else:
+                    invert(factor, order)
+                    add_outer(share[d], y, factor, row_second, scatter[d])
+            if tied:  # the covariance is the same under every community: once is enough
+                invert(factors[0], order)
+                for b in range(WIDTH):
+                    ones[b] = 1.0 if b < count else 0.0
+                solutions[0, :, :] = 0.0
+                add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
+            write_block(
+                start, count, free, pinned, row_mean, row_second, gram, moment, squares,
+                mean, second, errors,
+            )  # fmt: skip
 
 
 @kernel(
-    """void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
     float64[::1], boolean,
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
-    float64[::1], float64[:, ::1], float64[:, ::1], float64[::1])"""
+    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])"""
 )
 def mean_field_rows(
-    low: Any,
-    high: Any,
+    begin: Any,
+    end: Any,
+    cuts: Any,
     indptr: Any,
     indices: Any,
     values: Any,
@@ -201,17 +208,17 @@ def mean_field_rows(
     second: Any,
     membership: Any,
     errors: Any,
-    size: Any,
-    first: Any,
-    scatter: Any,
-    entropy: Any,
+    sizes: Any,
+    firsts: Any,
+    scatters: Any,
+    entropies: Any,
 ) -> None:
-    """Update q(a_i) q(z_i) of the rows low ≤ i < high, one after the other (the paper's form)."""
+    """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     order = free.size
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    batch = min(batch_rows(other_second), high - low)
+    batch = min(batch_rows(other_second), widest(cuts, begin, end))
     batch += -batch % WIDTH
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
     moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
@@ -226,65 +233,68 @@ def mean_field_rows(
     share = np.empty((communities, WIDTH))
     ones = np.zeros(WIDTH)
     unused = np.zeros(triangle)
-    for start in range(low, high, WIDTH):
-        count = min(WIDTH, high - start)
-        first_row = (start - low) % batch
-        if first_row == 0:
-            gather_batch(
-                start, min(batch, high - start), indptr, indices, values,
-                other_mean, other_second, other_weight, grams, moments, row_squares,
-            )  # fmt: skip
-        load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
-        data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
-        for d in range(communities):
-            c = 0 if tied else d
-            for b in range(WIDTH):
-                share[d, b] = membership[start + b, d] if b < count else 1.0 / communities
-            for p in range(triangle):
-                for b in range(WIDTH):
-                    factor[p, b] += share[d, b] * precision[c, p]
-            for i in range(order):
-                for b in range(WIDTH):
-                    row_mean[i, b] += share[d, b] * pull[d, i]
-        factorise(factor, order)
-        half_log_det_inverse(factor, order, half_log_det)
-        solve_forward(factor, row_mean, order)
-        solve_backward(factor, row_mean, order)
-        invert(factor, order)
-        for b in range(WIDTH):
-            ones[b] = 1.0
-        row_second[:] = 0.0
-        add_outer(ones, row_mean, factor, row_second, unused)
-        if not hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
+    for chunk in range(begin, end):
+        low, high = cuts[chunk], cuts[chunk + 1]
+        size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
+        for start in range(low, high, WIDTH):
+            count = min(WIDTH, high - start)
+            first_row = (start - low) % batch
+            if first_row == 0:
+                gather_batch(
+                    start, min(batch, high - start), indptr, indices, values,
+                    other_mean, other_second, other_weight, grams, moments, row_squares,
+                )  # fmt: skip
+            load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
+            data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
             for d in range(communities):
                 c = 0 if tied else d
                 for b in range(WIDTH):
-                    share[d, b] = log_weight[d]
-                p = 0
+                    share[d, b] = membership[start + b, d] if b < count else 1.0 / communities
+                for p in range(triangle):
+                    for b in range(WIDTH):
+                        factor[p, b] += share[d, b] * precision[c, p]
                 for i in range(order):
                     for b in range(WIDTH):
-                        share[d, b] += pull[d, i] * row_mean[i, b]
-                    for j in range(i + 1):
-                        half = precision[c, p] * (0.5 if i == j else 1.0)
+                        row_mean[i, b] += share[d, b] * pull[d, i]
+            factorise(factor, order)
+            half_log_det_inverse(factor, order, half_log_det)
+            solve_forward(factor, row_mean, order)
+            solve_backward(factor, row_mean, order)
+            invert(factor, order)
+            for b in range(WIDTH):
+                ones[b] = 1.0
+            row_second[:] = 0.0
+            add_outer(ones, row_mean, factor, row_second, unused)
+            if not hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
+                for d in range(communities):
+                    c = 0 if tied else d
+                    for b in range(WIDTH):
+                        share[d, b] = log_weight[d]
+                    p = 0
+                    for i in range(order):
                         for b in range(WIDTH):
-                            share[d, b] -= half * row_second[p, b]
-                        p += 1
-            normalise(share, count)
-        for b in range(count):
-            entropy[0] += half_log_det[b]
-        for d in range(communities):
-            c = 0 if tied else d
+                            share[d, b] += pull[d, i] * row_mean[i, b]
+                        for j in range(i + 1):
+                            half = precision[c, p] * (0.5 if i == j else 1.0)
+                            for b in range(WIDTH):
+                                share[d, b] -= half * row_second[p, b]
+                            p += 1
+                normalise(share, count)
             for b in range(count):
-                q = share[d, b]
-                if q > 0.0:
-                    entropy[0] -= q * np.log(q)
-                membership[start + b, d] = q
-                size[d] += q
-                for i in range(order):
-                    first[d, i] += q * row_mean[i, b]
-                for p in range(triangle):
-                    scatter[c, p] += q * row_second[p, b]
-        write_block(
-            start, count, free, pinned, row_mean, row_second, gram, moment, squares,
-            mean, second, errors,
-        )  # fmt: skip
+                entropies[chunk] += half_log_det[b]
+            for d in range(communities):
+                c = 0 if tied else d
+                for b in range(count):
+                    q = share[d, b]
+                    if q > 0.0:
+                        entropies[chunk] -= q * np.log(q)
+                    membership[start + b, d] = q
+                    size[d] += q
+                    for i in range(order):
+                        first[d, i] += q * row_mean[i, b]
+                    for p in range(triangle):
+                        scatter[c, p] += q * row_second[p, b]
+            write_block(
+                start, count, free, pinned, row_mean, row_second, gram, moment, squares,
+                mean, second, errors,
+            )  # fmt: skip

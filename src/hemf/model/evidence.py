@@ -7,8 +7,9 @@ rows through additive statistics alone. That makes "would the bound be higher if
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln, multigammaln
+from scipy.special import betaln
 
+from hemf.model.bound import log_multigamma
 from hemf.model.communities import Statistics, community_posterior, stick_posterior
 from hemf.model.hyper import Prior
 from hemf.model.packing import Float64
@@ -41,8 +42,8 @@ def covariance_evidence(size: Float64 | float, log_det: Float64, prior: Prior) -
     return np.asarray(
         -0.5 * order * LOG_PI * size
         + 0.5 * (prior.dof * log_det0 - dof * log_det)
-        + multigammaln_each(np.asarray(dof / 2.0), order)
-        - multigammaln(prior.dof / 2.0, order)
+        + log_multigamma(dof / 2.0, order)
+        - log_multigamma(prior.dof / 2.0, order)
     )
 
 
@@ -75,8 +76,3 @@ def community_evidence(statistics: Statistics, prior: Prior) -> float:
         )
     own = own_evidence(statistics.size, statistics.first, statistics.scatter, prior)
     return sticks + float(own.sum())
-
-
-def multigammaln_each(a: Float64, order: int) -> Float64:
-    """Return ln Γ_L(a) element by element."""
-    return np.array([multigammaln(x, order) for x in np.ravel(a)]).reshape(np.shape(a))

@@ -20,7 +20,7 @@ from hemf.model.packing import Float64
 Counts = npt.NDArray[np.int64]
 
 START_SHAPE = 10.0  # a0 before anything is learnt: scales within about ±30 % of one
-ROUNDS = 5  # of q(τ) and its prior in turn; they cost next to nothing
+ROUNDS = 3  # of q(τ) and its prior in turn; they cost next to nothing
 # Rows may differ in their noise by about ±35 % and no more: below a shape of 8, rows with few or
 # equal ratings are given next to no noise, which fits them perfectly, which lowers the shape.
 SHAPE_RANGE = (8.0, 1e6)
@@ -66,12 +66,12 @@ def scale_posterior(errors: Float64, counts: Counts, prior_shape: float) -> Nois
     )
 
 
-def best_shape(scales: NoiseScales) -> float:
+def best_shape(mean: float, mean_log: float) -> float:
     """a0 that maximises the bound together with the prior's mean, which σ² then takes over.
 
     ln a0 - ψ(a0) = ln mean(E τ) - mean(E ln τ)
     """
-    target = float(np.log(np.mean(scales.mean)) - np.mean(scales.log))
+    target = np.log(mean) - mean_log
     low, high = SHAPE_RANGE
     # ln a - ψ(a) falls from ∞ to 0 and lies between 1/(2a) and 1/a.
     shape = np.clip(0.5 / max(target, 1e-12), low, high)
@@ -92,10 +92,15 @@ def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[
     of one and σ² takes the factor: the bound stays, and creeping along that ridge is avoided.
     """
     factor = 1.0
+    rows_with = np.bincount(counts)  # rows with as many ratings have the same shape
+    some = np.flatnonzero(rows_with)
+    rows_with = rows_with[some]
     for _ in range(ROUNDS):
         scales = scale_posterior(errors * factor, counts, scales.prior_shape)
         mean = float(np.mean(scales.mean))
-        scales = NoiseScales(best_shape(scales), scales.shape, scales.rate * mean)
+        digammas = rows_with @ digamma(scales.prior_shape + 0.5 * some) / counts.size
+        mean_log = float(digammas - np.mean(np.log(scales.rate)))
+        scales = NoiseScales(best_shape(mean, mean_log), scales.shape, scales.rate * mean)
         factor *= mean
     return scales, factor
 
