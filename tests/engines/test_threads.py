@@ -75,7 +75,7 @@ class HalfSweep:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_number_of_threads_gives_the_same_bits(coupled: bool, tied: bool, dtype: type) -> None:
     half = HalfSweep(coupled=coupled, tied=tied, dtype=dtype)
-    assert chunk_bounds(half.rows.indptr, 4, 0).size > 10
+    assert chunk_bounds(half.rows.indptr, 4).size > 10
     one_statistics, one_errors, one_own, one_membership = half.run(n_jobs=1)
     for n_jobs in (2, 3, 5):
         statistics, errors, own, membership = half.run(n_jobs=n_jobs)
@@ -116,7 +116,7 @@ def test_shards_merged_equal_one(coupled: bool, tied: bool, shards: int) -> None
 )
 def test_chunks_cover_every_row_once(counts: list[int], order: int) -> None:
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    cuts = chunk_bounds(indptr, order, 0)
+    cuts = chunk_bounds(indptr, order)
     assert cuts[0] == 0
     assert cuts[-1] == len(counts)
     assert (np.diff(cuts) > 0).all()
@@ -127,7 +127,7 @@ def test_chunks_share_the_work_even_when_ratings_are_few_in_most_rows() -> None:
     counts = np.full(5000, 3)
     counts[::100] = 2000
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    cuts = chunk_bounds(indptr, 10, 0)
+    cuts = chunk_bounds(indptr, 10)
     work = np.diff((indptr + 20 * np.arange(indptr.size))[cuts])
     assert work.max() < 2.5 * work.mean()
 

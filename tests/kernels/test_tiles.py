@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from hemf.engines.threads import Rows, Shared, chunk_bounds, half_sweep
+from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference.start import start_side
 from hemf.model.layout import Layout
 from hemf.model.side import Moments
@@ -37,13 +36,13 @@ def test_a_table_larger_than_the_cache_gives_what_its_used_rows_give() -> None:
         own = side.moments.copy()
         shared = Shared(layout, side.communities, np.ones(n_rows), np.ones(table.mean.shape[0]))
         rows = Rows(indptr, indices, values)
-        statistics, errors = half_sweep(rows, table, shared, own, side.membership.copy())
+        membership = side.membership.copy()
+        statistics, errors = half_sweep(rows, table, shared, own, membership, n_jobs=1)
         results.append((own.mean, own.second, statistics.first, errors))
+        for n_jobs in (2, 3):  # other batches, the same bits
+            again = side.moments.copy()
+            _, same = half_sweep(rows, table, shared, again, membership, n_jobs=n_jobs)
+            np.testing.assert_array_equal(same, errors)
+            np.testing.assert_array_equal(again.second, own.second)
     for tiled, whole in zip(*results, strict=True):
         np.testing.assert_allclose(tiled, whole, rtol=1e-9, atol=1e-9)
-
-
-def test_large_tables_are_cut_into_fewer_ranges() -> None:
-    indptr = np.arange(0, 20_001 * 10, 10, dtype=np.int64)[:20_001]
-    assert chunk_bounds(indptr, 20, 0).size == 65
-    assert chunk_bounds(indptr, 20, 1 << 26).size == pytest.approx(20, abs=1)

@@ -20,8 +20,6 @@ from hemf.model.packing import Array, Float64, pack, unpack
 from hemf.model.side import Moments
 
 CHUNKS = 64
-FEWEST = 16  # chunks of large data, still enough to keep threads equally busy
-LARGE_BYTES = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def half_sweep(
     log_weight = np.ascontiguousarray(communities.log_weight)
     count, order, covariances = communities.count, layout.order, precision.shape[0]
     free = layout.free
-    cuts = chunk_bounds(rows.indptr, order, other.second.nbytes)
+    cuts = chunk_bounds(rows.indptr, order)
     n_chunks = cuts.size - 1
     size = np.zeros((n_chunks, count))
     first = np.zeros((n_chunks, count, order))
@@ -121,20 +119,11 @@ def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> 
             pass
 
 
-def chunk_bounds(
-    indptr: npt.NDArray[np.int64], order: int, other_bytes: int
-) -> npt.NDArray[np.int64]:
-    """Cut rows into at most CHUNKS ranges of similar work: a row's solve costs ~2·order ratings.
-
-    Where the other side's moments do not fit a cache, ranges are longer, so that a tile of them
-    that was fetched serves more rows.
-    """
+def chunk_bounds(indptr: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int64]:
+    """Cut rows into at most CHUNKS ranges of similar work: a row's solve costs ~2·order ratings."""
     n_rows = indptr.size - 1
-    most = CHUNKS
-    if other_bytes > LARGE_BYTES:
-        most = min(CHUNKS, max(FEWEST, n_rows // 1024))
     work = indptr + 2 * order * np.arange(n_rows + 1)
-    targets = np.linspace(0, work[-1], min(most, max(1, n_rows // 32)) + 1)
+    targets = np.linspace(0, work[-1], min(CHUNKS, max(1, n_rows // 32)) + 1)
     cuts = np.unique(np.searchsorted(work, targets))
     cuts[0], cuts[-1] = 0, n_rows
     return cuts.astype(np.int64)

@@ -11,7 +11,7 @@ from hemf.kernels.lanes import WIDTH
 
 CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
 TILE_BYTES = 1 << 22
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 1 << 21
 NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
 
 
@@ -69,15 +69,6 @@ def batch_rows(other_second: Any) -> int:
     """How many rows are gathered at a time: about BATCH_BYTES of sums, a multiple of WIDTH."""
     row_bytes = other_second.shape[1] * other_second.itemsize
     return int(max(1, BATCH_BYTES // (row_bytes * WIDTH)) * WIDTH)
-
-
-@inner
-def widest(cuts: Any, begin: int, end: int) -> int:
-    """Rows in the largest of the chunks begin … end."""
-    most = 0
-    for chunk in range(begin, end):
-        most = max(most, cuts[chunk + 1] - cuts[chunk])
-    return most
 
 
 @inner

@@ -40,7 +40,6 @@ from hemf.kernels.blocks import (
     half_log_det_inverse,
     load_lanes,
     normalise,
-    widest,
     write_block,
 )
 from hemf.kernels.compile import kernel
@@ -85,8 +84,7 @@ def coupled_rows(
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    batch = min(batch_rows(other_second), widest(cuts, begin, end))
-    batch += -batch % WIDTH
+    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
     moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
     row_squares = np.empty(batch)
@@ -103,18 +101,21 @@ def coupled_rows(
     row_second = np.empty((triangle, WIDTH))
     zero = np.zeros((triangle, WIDTH))
     ones = np.zeros(WIDTH)
+    gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
         low, high = cuts[chunk], cuts[chunk + 1]
         size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
         for start in range(low, high, WIDTH):
             count = min(WIDTH, high - start)
-            first_row = (start - low) % batch
-            if first_row == 0:
+            if start + count > gathered:
+                batch_start, gathered = start, min(start + batch, cuts[end])
                 gather_batch(
-                    start, min(batch, high - start), indptr, indices, values,
+                    start, gathered - start, indptr, indices, values,
                     other_mean, other_second, other_weight, grams, moments, row_squares,
                 )  # fmt: skip
-            load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
+            load_lanes(
+                start - batch_start, count, grams, moments, row_squares, gram, moment, squares
+            )
             data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
             for d in range(communities):
                 c = 0 if tied else d
@@ -218,8 +219,7 @@ def mean_field_rows(
     triangle = order * (order + 1) // 2
     communities = pull.shape[0]
     tied = precision.shape[0] == 1
-    batch = min(batch_rows(other_second), widest(cuts, begin, end))
-    batch += -batch % WIDTH
+    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
     moments = np.empty((batch, other_mean.shape[1]), other_mean.dtype)
     row_squares = np.empty(batch)
@@ -233,18 +233,21 @@ def mean_field_rows(
     share = np.empty((communities, WIDTH))
     ones = np.zeros(WIDTH)
     unused = np.zeros(triangle)
+    gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
         low, high = cuts[chunk], cuts[chunk + 1]
         size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
         for start in range(low, high, WIDTH):
             count = min(WIDTH, high - start)
-            first_row = (start - low) % batch
-            if first_row == 0:
+            if start + count > gathered:
+                batch_start, gathered = start, min(start + batch, cuts[end])
                 gather_batch(
-                    start, min(batch, high - start), indptr, indices, values,
+                    start, gathered - start, indptr, indices, values,
                     other_mean, other_second, other_weight, grams, moments, row_squares,
                 )  # fmt: skip
-            load_lanes(first_row, count, grams, moments, row_squares, gram, moment, squares)
+            load_lanes(
+                start - batch_start, count, grams, moments, row_squares, gram, moment, squares
+            )
             data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
             for d in range(communities):
                 c = 0 if tied else d
