@@ -16,7 +16,7 @@ CHAIN = ["kernels", "model", "engines", "inference", "estimator"]
 """Each may import those before it; what is not listed (views, reports, …) serves the estimator."""
 TOP = {"cli", "service", "experiments"}
 """Nothing below imports these."""
-READING = {"ratings", "readers", "files", "columns", "values", "identifiers", "vocabulary"}
+READING = {"ratings", "reading", "vocabulary"}
 LEAVES = {"evaluation", "datasets", *READING}
 """Leaves know no model."""
 HEAVY = [

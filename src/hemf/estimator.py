@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from hemf.arguments import paired
 from hemf.errors import DataError, NotFittedError, UnknownIdError
-from hemf.identifiers import factorise
 from hemf.parameters import Parametrised, choice, whole_number
 from hemf.ratings import Ratings, Sparse, pairs_from_any
+from hemf.reading.identifiers import factorise
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation

@@ -272,7 +272,7 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
 
 
 def _restore_ids(side: str, kept_as: str, archive: zipfile.ZipFile) -> Vocabulary:
-    from hemf.identifiers import CodedIds
+    from hemf.reading.identifiers import CodedIds
 
     distinct: Any
     if kept_as == "integers":

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from hemf.columns import ColumnChoice
 from hemf.errors import DataError, DuplicateWarning, ParameterError
-from hemf.identifiers import CodedIds
-from hemf.readers import Columns, read_columns
+from hemf.reading.columns import ColumnChoice
+from hemf.reading.identifiers import CodedIds
+from hemf.reading.readers import Columns, read_columns
 from hemf.vocabulary import Vocabulary
 
 _DUPLICATES = ("last", "error", "mean")

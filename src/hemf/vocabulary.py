@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.identifiers import CodedIds, Distinct, as_array, factorise
+from hemf.reading.identifiers import CodedIds, Distinct, as_array, factorise
 
 _BULK = 8  # looking up more than 1/8 as many ids as are known: hash them all at once in Arrow
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hemf.columns import is_header, locate
 from hemf.errors import DataError, ParameterError
+from hemf.reading.columns import is_header, locate
 
 
 def find(names, columns=None, *, rated=True):

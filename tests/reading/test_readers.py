@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from hemf.errors import DataError
-from hemf.readers import read_columns
+from hemf.reading.readers import read_columns
 from hemf.vocabulary import Vocabulary
 
 USERS, ITEMS, RATINGS, TIMES = ["b", "a", "b"], ["x", "x", "y"], [3.0, 4.5, 1.0], [30, 10, 20]

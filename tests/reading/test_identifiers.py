@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hemf.errors import DataError
-from hemf.identifiers import CodedIds, factorise
+from hemf.reading.identifiers import CodedIds, factorise
 
 LONG = 100  # long enough to go through Arrow rather than a dict
 

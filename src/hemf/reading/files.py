@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hemf.columns import ColumnChoice, is_header
 from hemf.errors import DataError
+from hemf.reading.columns import ColumnChoice, is_header
 
 PARQUET = (".parquet", ".pq")
 # By suffix, the separators to look for in the first line, the likeliest first.

@@ -11,11 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from hemf.columns import ColumnChoice, locate
 from hemf.errors import DataError
-from hemf.files import Source, open_file
-from hemf.identifiers import CodedIds, factorise
-from hemf.values import ratings_from, timestamps_from
+from hemf.reading.columns import ColumnChoice, locate
+from hemf.reading.files import Source, open_file
+from hemf.reading.identifiers import CodedIds, factorise
+from hemf.reading.values import ratings_from, timestamps_from
 
 if TYPE_CHECKING:
     from hemf.vocabulary import Vocabulary

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from hemf.errors import DataError
-from hemf.values import ratings_from, timestamps_from
+from hemf.reading.values import ratings_from, timestamps_from
 
 NAN, INF = float("nan"), float("inf")
 

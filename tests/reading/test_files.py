@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hemf.errors import DataError
-from hemf.readers import read_columns
+from hemf.reading.readers import read_columns
 
 ROWS = [(7, 31, 2.5, 100), (7, 9, 4.0, 50), (8, 31, 1.0, 75)]
 

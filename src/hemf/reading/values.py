@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf.errors import DataError
-from hemf.identifiers import as_column, first_missing_row, is_missing, is_text, numbers_of
+from hemf.reading.identifiers import as_column, first_missing_row, is_missing, is_text, numbers_of
 
 
 def ratings_from(column: Any) -> NDArray[np.float32]:

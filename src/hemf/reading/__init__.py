@@ -1,0 +1,1 @@
+"""Ratings as people have them: files, frames, arrays, ids of any type."""
