@@ -318,9 +318,18 @@ def test_callbacks_see_every_sweep_and_can_stop():
 def test_running_out_of_sweeps_is_said_where_fit_was_called():
     with pytest.warns(ConvergenceWarning, match="after 3 sweeps; raise max_sweeps") as caught:
         model = small(max_sweeps=3).fit(NAMED)
+    assert "the bound was still rising" in str(caught[0].message)
     assert caught[0].filename == __file__
     assert not model.converged_
     assert model.n_sweeps_ == 3
+
+
+def test_running_out_of_sweeps_names_the_held_out_error_where_that_was_watched():
+    expected = "the error on held-out ratings had not settled after 3 sweeps; raise max_sweeps"
+    with pytest.warns(ConvergenceWarning, match=expected) as caught:
+        small(max_sweeps=3, validation_fraction=0.2).fit(NAMED)
+    assert "bound" not in str(caught[0].message)
+    assert "tol" not in str(caught[0].message)  # which is not asked then
 
 
 def test_a_fit_that_settles_is_silent(capfd):

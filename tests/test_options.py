@@ -274,8 +274,11 @@ def test_a_coarser_tolerance_and_less_patience_stop_sooner():
 
 def test_repeated_pairs_are_dealt_with_as_asked():
     repeated = [("ann", "tea", 1.0), ("bob", "tea", 3.0), ("ann", "tea", 4.0)]
-    with pytest.warns(DuplicateWarning, match="user 'ann' and item 'tea' at rows 0 and 2"):
+    with pytest.warns(
+        DuplicateWarning, match="user 'ann' and item 'tea' at rows 0 and 2"
+    ) as caught:
         last = small(max_sweeps=2).fit(repeated)
+    assert caught[0].filename == __file__  # where fit was called
     with warnings.catch_warnings():
         warnings.simplefilter("error", DuplicateWarning)
         mean = small(max_sweeps=2, duplicates="mean").fit(repeated)

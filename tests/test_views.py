@@ -158,6 +158,14 @@ def test_a_view_is_json(planted):
     json.dumps(model.communities("item").to_dict(labels=True))
 
 
+def test_a_dictionary_names_the_members_where_asked(planted):
+    view = planted[0].communities("user")
+    told = json.loads(json.dumps(view.to_dict(member_ids=True)))
+    for d, entry in enumerate(told["communities"]):
+        assert entry.pop("member_ids") == view.members(d)
+    assert told == view.to_dict()  # nothing else is different
+
+
 def test_ids_of_any_type_have_a_json_form():
     assert json_id(float("inf")) == "inf"
     assert json_id(True) is True

@@ -5,7 +5,12 @@ Each error says what was wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import inspect
+import os
+import warnings
 from typing import Any
+
+PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class HemfError(Exception):
@@ -51,8 +56,16 @@ class DatasetError(HemfError, OSError):
 
 
 class ConvergenceWarning(UserWarning):
-    """The sweeps ran out before the lower bound settled."""
+    """The sweeps ran out before the lower bound, or the error on held-out ratings, settled."""
 
 
 class DuplicateWarning(UserWarning):
     """The same pair was rated more than once; the last rating was kept."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called into hemf, however deep inside the reason is found."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

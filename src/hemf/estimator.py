@@ -149,6 +149,7 @@ class HeMF(Parametrised):
         True stops the fit. A fit that fails leaves the estimator as it was.
         """
         from hemf.inference.fit import fit_batch
+        from hemf.memory import check_memory
         from hemf.options import fit_options, generator, resolved_range
 
         options, rng = fit_options(self), generator(self.rng)
@@ -158,6 +159,7 @@ class HeMF(Parametrised):
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
+        check_memory(data, options, validated=self.validation_fraction > 0)
         train, held_out, validate = data, None, None
         if self.validation_fraction:
             train, held_out, validate = self._hold_out(data, rng)

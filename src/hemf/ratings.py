@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from hemf.errors import DataError, DuplicateWarning, ParameterError
+from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 from hemf.reading.columns import ColumnChoice
 from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import Columns, read_columns
@@ -308,10 +307,9 @@ def _report(
             row=rows[1],
         )
     if duplicates == "last":
-        warnings.warn(
+        warn_caller(
             f"{count} ratings were replaced by a later one of the same pair, such as {example}",
             DuplicateWarning,
-            stacklevel=3,
         )
 
 

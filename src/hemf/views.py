@@ -105,8 +105,12 @@ class CommunityView:
         found: list[Any] = self.ids[rows[surest]].tolist()
         return found
 
-    def to_dict(self, *, labels: bool = False) -> dict[str, Any]:
-        """Return the view in JSON's types; with ``labels`` also the community of every id."""
+    def to_dict(self, *, labels: bool = False, member_ids: bool = False) -> dict[str, Any]:
+        """Return the view in JSON's types.
+
+        With ``labels`` also the community of every id; with ``member_ids`` the ids of every
+        community, the surest first.
+        """
         counts = np.bincount(self.assignment, minlength=len(self)).tolist()
         answer: dict[str, Any] = {
             "side": self.side,
@@ -126,6 +130,9 @@ class CommunityView:
                 for d in self.divisive
             ],
         }
+        if member_ids:
+            for d, entry in enumerate(answer["communities"]):
+                entry["member_ids"] = [json_id(value) for value in self.members(d)]
         if labels:
             answer["ids"] = [json_id(value) for value in self.ids.tolist()]
             answer["labels"] = self.assignment.tolist()

@@ -180,6 +180,30 @@ def test_communities_of_one_side_for_people(hemf, club):
     assert "mean rating" in run.out
 
 
+def test_members_are_named_in_full_for_machines(hemf, club):
+    plain = hemf("communities", club.model, "--json").json
+    answer = hemf("communities", club.model, "--json", "--members").json
+    model = HeMF.load(club.model)
+    for side in ("user", "item"):
+        view = model.communities(side)
+        listed = [entry.pop("member_ids") for entry in answer[side]["communities"]]
+        assert listed == [view.members(d) for d in range(len(view))]
+    assert answer == plain
+
+
+def test_members_are_named_as_far_as_a_line_goes_for_people(hemf, club):
+    run = hemf("communities", club.model, "--side", "user", "--members")
+    view = HeMF.load(club.model).communities("user")
+    lines = run.out.split("users in it, the surest first\n")[1].splitlines()
+    assert len(view.members(0)) > 10
+    for d in range(len(view)):
+        found = view.members(d)
+        rest = f", and {len(found) - 10} more" if len(found) > 10 else ""
+        shown = ", ".join(found[:10]) + rest or "-"
+        assert lines[d].split(maxsplit=1) == [str(d), shown]
+    assert "users in it" not in hemf("communities", club.model).out
+
+
 def test_evaluate_prints_the_keys_that_others_rely_on(process, club):
     run = process("evaluate", "--train", club.train, "--test", club.test, *SETTINGS)
     assert run.code == 0, run.err

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 BAD_FITS = {
@@ -88,6 +93,26 @@ def test_debug_shows_the_traceback(process):
     assert run.code == 1
     assert "Traceback" in run.err
     assert "DataError: nowhere.csv: no such file" in run.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["--help", "fit --help", "--version", "data list"])
+def test_output_that_cannot_be_written_is_one_line(arguments, unbuffered):
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "hemf.cli", *arguments.split()],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (run.returncode, run.stderr) == (1, "hemf: No space left on device\n")
+
+
+def test_a_fit_without_room_in_memory_is_refused(hemf, club, tmp_path, monkeypatch):
+    monkeypatch.setattr("hemf.memory.available_bytes", lambda: 200_000)
+    run = hemf("fit", club.ratings, "-o", "m.hemf")
+    assert_one_line(run, "n_factors=20 with 80 users and 50 items needs about")
+    assert not (tmp_path / "m.hemf").exists()
 
 
 def test_wrong_usage_is_explained(hemf, club):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_a_terminal_shows_the_fit_live(look):
     assert "sweep   5/10" in shown
     assert "ELBO -1,234 · RMSE 0.9000 · held-out 0.9500 · communities 4 × 3" in shown
     assert "at most 0:05 left" in shown
+
+
+def test_trials_of_merges_and_splits_are_shown(look):
+    screen = look()
+    with FitProgress(Output()) as show:
+        show(replace(report(5), trials_next=True))
+        show._live.refresh()
+    shown = screen.getvalue()
+    assert "trying merges and splits" in shown
+    assert "left" not in shown
 
 
 def test_elsewhere_there_is_a_line_every_few_seconds(capsys, monkeypatch):

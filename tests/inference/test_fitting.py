@@ -142,6 +142,24 @@ def test_a_settled_fit_stops_and_one_cut_short_says_so() -> None:
     assert cut.state.sweeps == len(cut.history) == 12
 
 
+def test_trials_are_announced_where_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[SweepReport] = []
+    tried: list[int] = []
+
+    def improve(state: BatchState, **options: Any) -> bool:
+        tried.append(state.sweeps)
+        return trials.improve(state, **options)
+
+    monkeypatch.setattr("hemf.inference.fit.improve", improve)
+    result = fit(planted(), seen.append, tol=1e-3, max_sweeps=100)
+    assert result.converged
+    assert tried
+    assert [report.sweep for report in seen if report.trials_next] == tried
+    assert result.history == seen
+    alone = fit(planted(), tol=1e-3, max_user_communities=1, max_item_communities=1)
+    assert not any(report.trials_next for report in alone.history)
+
+
 def test_a_callback_stops_the_fit_without_a_warning() -> None:
     seen: list[SweepReport] = []
 

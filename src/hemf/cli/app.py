@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from hemf.cli import data, demo, doctor, evaluate, fit, insight, prediction
-from hemf.cli.command import INTERRUPTED, command
+from hemf.cli.command import INTERRUPTED, command, reporting
+from hemf.cli.output import Output
 
 # Plain help: Rich's would take longer to load than everything else together.
 app = typer.Typer(
@@ -68,7 +69,11 @@ def main() -> None:
 def _run() -> int:
     """Run a command; a wrong call is one line that says where to read how it is meant."""
     try:
-        answer = app(prog_name="hemf", standalone_mode=False)
+        # Help and version are printed outside of any command.
+        with reporting(Output(), debug="--debug" in sys.argv):
+            answer = app(prog_name="hemf", standalone_mode=False)
+    except typer.Exit as ended:
+        return int(ended.exit_code)
     except typer.Abort:
         print("hemf: interrupted", file=sys.stderr)
         return INTERRUPTED

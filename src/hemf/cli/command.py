@@ -57,18 +57,27 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
                 warnings.simplefilter("always", ours)
             warnings.showwarning = lambda message, *_, **__: output.remark(f"warning: {message}")
             yield
+            print(end="", flush=True)  # what cannot be written is an error of the command
     except KeyboardInterrupt:
         output.error("interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_unwritten()  # whoever read our output has seen enough
         raise typer.Exit(1) from None
     except (HemfError, OSError, MemoryError) as error:
         if debug:
             raise
         output.error(_one_line(error))
+        _drop_unwritten()
         raise typer.Exit(1) from None
+
+
+def _drop_unwritten() -> None:
+    """Forget output that cannot be written, or Python would complain of it once more at exit."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(error: BaseException) -> str:

@@ -13,6 +13,8 @@ from hemf.cli.output import Output
 if TYPE_CHECKING:
     from hemf.views import Biclusters, CommunityView
 
+MEMBERS_SHOWN = 10  # of each community, for people
+
 
 class Side(StrEnum):
     """Whose communities."""
@@ -27,6 +29,10 @@ def communities(
     side: Annotated[
         Side | None, typer.Option(help="Whose communities; both sides without.")
     ] = None,
+    members: Annotated[
+        bool,
+        typer.Option("--members", help="Name the members; all of them with --json."),
+    ] = False,
 ) -> None:
     """Show the communities, and who rates what how."""
     from hemf import HeMF
@@ -41,10 +47,12 @@ def communities(
     def show() -> None:
         for view in views.values():
             show_communities(output, view)
+            if members:
+                show_members(output, view)
             output.line()
         show_biclusters(output, table)
 
-    document = {name: view.to_dict() for name, view in views.items()}
+    document = {name: view.to_dict(member_ids=members) for name, view in views.items()}
     output.result({**document, "biclusters": table.to_dict()}, show)
 
 
@@ -67,6 +75,17 @@ def show_communities(output: Output, view: CommunityView) -> None:
             ((one.id, *(f"{rating:.2f}" for rating in one.ratings)) for one in view.divisive),
             numbers=range(1, len(view) + 1),
         )
+
+
+def show_members(output: Output, view: CommunityView) -> None:
+    """Print who belongs to each community, the surest first, as far as a line goes."""
+    rows = []
+    for number in range(len(view)):
+        found = view.members(number)
+        rest = len(found) - MEMBERS_SHOWN
+        names = ", ".join(map(str, found[:MEMBERS_SHOWN])) or "-"
+        rows.append((number, f"{names}, and {rest:,} more" if rest > 0 else names))
+    output.table(("", f"{view.side}s in it, the surest first"), rows, (0,))
 
 
 def _named(typical: Any) -> str:

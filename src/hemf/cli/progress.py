@@ -46,8 +46,7 @@ class FitProgress:
         elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             self._output.remark(
-                f"sweep {report.sweep}/{report.max_sweeps} · {figures(report)} · "
-                f"at most {duration(time_left(report))} left"
+                f"sweep {report.sweep}/{report.max_sweeps} · {figures(report)} · {outlook(report)}"
             )
 
     @staticmethod
@@ -60,7 +59,7 @@ class FitProgress:
         bar.add_row(
             Text(f"sweep {report.sweep:>3}/{report.max_sweeps}", style="bold"),
             ProgressBar(total=report.max_sweeps, completed=report.sweep, width=32),
-            Text(f"at most {duration(time_left(report))} left", style="dim"),
+            Text(outlook(report), style="dim"),
         )
         whole = Table.grid()
         whole.add_row(bar)
@@ -82,6 +81,18 @@ def figures(report: SweepReport) -> str:
     return " · ".join(
         [*parts, f"communities {report.user_communities} × {report.item_communities}"]
     )
+
+
+def outlook(report: SweepReport) -> str:
+    """Say what is still to come after a sweep.
+
+    >>> from hemf.inference.callbacks import SweepReport
+    >>> outlook(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 6.0))
+    'at most 3:14 left'
+    """
+    if report.trials_next:
+        return "trying merges and splits"
+    return f"at most {duration(time_left(report))} left"
 
 
 def time_left(report: SweepReport) -> float:

@@ -28,6 +28,8 @@ class SweepReport:
     noise_variance: float
     seconds: float
     """Since the start of the fit."""
+    trials_next: bool = False
+    """Whether merges and splits are tried next, which may take as long as many sweeps."""
 
 
 LEAST_SIZE = 100.0  # nats; of a smaller bound the fifth digit is not worth a sweep

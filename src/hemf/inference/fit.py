@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hemf.engines.threads import Rows
-from hemf.errors import ConvergenceWarning
+from hemf.errors import ConvergenceWarning, warn_caller
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
 from hemf.inference.callbacks import LEAST_SIZE, Callback, Convergence, SweepReport, notify
 from hemf.inference.start import NOISE_START, start_side
@@ -109,7 +108,6 @@ def fit_batch(
             )
             held_out = None if validate is None else validate(state)
             report = _report(state, options, held_out, time.perf_counter() - begin)
-            history.append(report)
             if held_out is None:
                 done = settled.bound(state.sweeps, report.elbo)
                 calm = nearly.bound(state.sweeps, report.elbo)
@@ -117,9 +115,10 @@ def fit_batch(
                 improved, done = settled.validation(state.sweeps, held_out)
                 if improved:
                     best = state.copy()
-            stopped = notify(callbacks, report)
-            due = done or (calm and trials == MOST_TRIALS)
-            if due and not stopped and seeds and trials > 0:
+            due = seeds and trials > 0 and (done or (calm and trials == MOST_TRIALS))
+            history.append(replace(report, trials_next=due))
+            stopped = notify(callbacks, history[-1])
+            if due and not stopped:
                 trials -= 1
                 if improve(
                     state,
@@ -132,11 +131,13 @@ def fit_batch(
                 ):
                     done = settled.reset()
     if not (done or stopped) and options.max_sweeps > 1:
-        warnings.warn(
-            f"the bound was still rising after {options.max_sweeps} sweeps; "
-            "raise max_sweeps, or tol if this is accurate enough",
+        watched, instead = "the bound was still rising", "raise tol"
+        if validate is not None:
+            watched, instead = "the error on held-out ratings had not settled", "lower patience"
+        warn_caller(
+            f"{watched} after {options.max_sweeps} sweeps; "
+            f"raise max_sweeps, or {instead} if this is accurate enough",
             ConvergenceWarning,
-            stacklevel=3,
         )
     final = best or state
     for side in final.sides.values():
