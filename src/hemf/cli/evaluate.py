@@ -15,9 +15,25 @@ from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
     from hemf import HeMF, Ratings
+    from hemf.baselines import SGD
 
-MODELS: dict[str, Callable[[list[str] | None, int, int | None], HeMF]] = {
+
+def new_sgd(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> SGD:
+    """Return an unfitted SGD with these settings, checked; it takes one thread whatever is given.
+
+    >>> new_sgd(["epochs=5"], seed=3)
+    SGD(epochs=5, rng=3)
+    """
+    from hemf.baselines import SGD
+
+    model = SGD(rng=seed).set_params(**arguments.parse_settings(settings))
+    model.check_parameters()
+    return model
+
+
+MODELS: dict[str, Callable[[list[str] | None, int, int | None], HeMF | SGD]] = {
     "hemf": arguments.new_model,
+    "sgd": new_sgd,
 }
 """How to make a model of each name from its settings, a seed and a number of threads."""
 
@@ -39,10 +55,11 @@ def evaluate(
     Prints errors and costs as JSON.
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
-    and predicting the test ratings, but not the compilation of kernels.
+    and predicting the test ratings, but not the compilation of kernels. What a model does not
+    know, such as its communities, is null.
     """
     from hemf import evaluation
-    from hemf.cli.progress import FitProgress, warm_up
+    from hemf.cli.progress import warm_up
 
     if model_name not in MODELS:
         raise ParameterError(
@@ -57,32 +74,51 @@ def evaluate(
         options |= {"users": learnt.users, "items": learnt.items}
         withheld = arguments.read_ratings(output, test, columns, **options)
     warm_up(output, model)
-    with clock, FitProgress(output) as progress:
-        model.fit(learnt, callbacks=[progress])
+    with clock:
+        learn(output, model, learnt)
     with clock, output.status("predicting"):
         actual, mean, std = predicted(model, withheld)
-    train_actual, train_mean, _ = predicted(model, model.ratings_)
+    train_actual, train_mean, _ = predicted(model, getattr(model, "ratings_", learnt))
     output.document(
         {
             "rmse": evaluation.rmse(actual, mean),
             "mae": evaluation.mae(actual, mean),
             "train_rmse": evaluation.rmse(train_actual, train_mean),
-            "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
+            "coverage90": None
+            if std is None
+            else evaluation.coverage(actual, mean, std, level=0.9),
             "seconds": round(clock.seconds, 3),
             "cpu_seconds": round(clock.cpu_seconds, 3),
             "peak_rss_mb": peak_memory(),
             "sweeps": model.n_sweeps_,
-            "user_communities": model.n_user_communities_,
-            "item_communities": model.n_item_communities_,
+            "user_communities": getattr(model, "n_user_communities_", None),
+            "item_communities": getattr(model, "n_item_communities_", None),
         }
     )
 
 
-def predicted(model: HeMF, ratings: Ratings) -> tuple[Any, Any, Any]:
-    """Ratings, and mean and standard deviation of what the model expects of them."""
+def learn(output: Output, model: HeMF | SGD, ratings: Ratings) -> None:
+    """Fit a model, and show how far it has come."""
+    from hemf import HeMF
+    from hemf.cli.progress import FitProgress
+
+    if isinstance(model, HeMF):
+        with FitProgress(output) as progress:
+            model.fit(ratings, callbacks=[progress])
+    else:
+        with output.status("learning"):
+            model.fit(ratings)
+
+
+def predicted(model: HeMF | SGD, ratings: Ratings) -> tuple[Any, Any, Any]:
+    """Ratings, what the model expects of them, and how sure it is: None where it cannot say."""
+    from hemf import HeMF
+
     users, items, actual = ratings.triples()
-    mean, std = model.predict(ratings.users.ids[users], ratings.items.ids[items], return_std=True)
-    return actual, mean, std
+    pairs = ratings.users.ids[users], ratings.items.ids[items]
+    if isinstance(model, HeMF):
+        return actual, *model.predict(*pairs, return_std=True)
+    return actual, model.predict(*pairs), None
 
 
 class Stopwatch:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from hemf import HeMF
+    from hemf.baselines import SGD
     from hemf.cli.output import Output
     from hemf.inference.callbacks import SweepReport
 
@@ -110,17 +111,18 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d}"
 
 
-def warm_up(output: Output, model: HeMF) -> None:
+def warm_up(output: Output, model: HeMF | SGD) -> None:
     """Have the kernels that this model needs compiled, or loaded from the cache.
 
     A fit of a few ratings does it, so that the fit proper shows how fast it really is.
     """
-    from hemf import HeMF
-
-    small = HeMF(**{**model.get_params(), "max_sweeps": 1, "rng": 0, "validation_fraction": 0.0})
+    quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
+    quick["rating_range"] = None  # the few ratings may be outside the one chosen
+    given = model.get_params()
+    small = type(model)(**{name: quick.get(name, value) for name, value in given.items()})
     ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
     with output.status("getting ready (the first run compiles kernels: about 20 seconds)"):
-        small.fit(ratings).predict([0], [0], return_std=True)
+        small.fit(ratings).predict([0], [0])
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The kernels in plain NumPy: the same signatures, one row at a time, MODEL.md line by line.
 
-Nothing here is fast. It is what `rows` and `pairs` are proved by, and the place to look up what
-they compute; their argument table holds here too. Work is done in float64 whatever the storage.
+Nothing here is fast. It is what `rows`, `pairs` and `descent` are proved by, and the place to look
+up what they compute; their argument table holds here too. Work is done in float64 whatever the
+storage.
 """
 
 from __future__ import annotations
@@ -266,3 +267,29 @@ def pair_moments(
             S = symmetric(left_second[i]) - np.outer(m, m)
             T = symmetric(right_second[j]) - np.outer(n, n)
             variance[k] = n @ S @ n + m @ T @ m + np.trace(S @ T)
+
+
+def descend(
+    users: Any, items: Any, ratings: Any, means: Any, scale: float, steps: Any,
+    offset_penalty: float, factor_penalty: float, user_rows: Any, item_rows: Any,
+    known_users: int, known_items: int, forecasts: Any,
+) -> None:  # fmt: skip
+    """Step down the gradient of ½e² + ½λ_o(o² + p²) + ½λ(a·a + b·b), e = (r-c)/s - o - p - a·b.
+
+    >>> user, item, before = np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), np.empty(1)
+    >>> descend([0], [0], [5.0], [2.0, 2.0], 1.0, [0.1], 0.0, 0.0, user, item, 1, 1, before)
+    >>> user.tolist(), item.tolist(), before.tolist()
+    ([[0.1, 1.2]], [[0.1, 2.1]], [4.0])
+    """
+    for k, (i, j) in enumerate(zip(users, items, strict=True)):
+        (o, *a), (p, *b) = user_rows[i].astype(np.float64), item_rows[j].astype(np.float64)
+        a, b = np.array(a), np.array(b)
+        if forecasts.size:
+            is_known = i < known_users and j < known_items
+            forecasts[k] = means[k] + scale * (o + p + (a @ b if is_known else 0.0))
+            known_users, known_items = max(known_users, i + 1), max(known_items, j + 1)
+        error = (float(ratings[k]) - means[k + 1]) / scale - (o + p + a @ b)
+        user_rows[i, 0] = o + steps[k] * (error - offset_penalty * o)
+        item_rows[j, 0] = p + steps[k] * (error - offset_penalty * p)
+        user_rows[i, 1:] = a + steps[k] * (error * b - factor_penalty * a)
+        item_rows[j, 1:] = b + steps[k] * (error * a - factor_penalty * b)

@@ -1,0 +1,10 @@
+"""What HeMF is compared with: learners of other kinds, with the same manners.
+
+>>> from hemf.baselines import SGD
+>>> SGD(n_factors=5)
+SGD(n_factors=5)
+"""
+
+from hemf.baselines.sgd import SGD, EpochReport
+
+__all__ = ["SGD", "EpochReport"]

@@ -1,0 +1,76 @@
+"""Stochastic gradient descent on r ≈ c + s(o_i + p_j + a_i·b_j), one rating after the other.
+
+A row of a side holds its offset and then its factors: (o_i, a_i) or (p_j, b_j). The scale s of the
+ratings is given. Sums are taken in float64 whatever the storage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.compile import inner, kernel
+
+
+@inner
+def product(a: Any, b: Any) -> float:
+    """Return a·b of two rows, offsets aside."""
+    total = 0.0
+    for t in range(1, a.size):
+        total += np.float64(a[t]) * np.float64(b[t])
+    return total
+
+
+@kernel(
+    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
+    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])"
+)
+def descend(
+    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
+    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
+    forecasts: Any,
+) -> None:  # fmt: skip
+    """Learn every rating once, in this order, and write what was expected of it before.
+
+    ``means[k]`` is c before rating k and ``means[k + 1]`` c when it is learnt. Rows from
+    ``known_users`` and ``known_items`` on are new, and known once they have had a rating; they
+    come in the order of their first rating. An empty ``forecasts`` stays empty.
+    """
+    for k in range(users.size):
+        i, j = users[k], items[k]
+        a, b = user_rows[i], item_rows[j]
+        offsets = np.float64(a[0]) + np.float64(b[0])
+        common = product(a, b)
+        if forecasts.size:
+            # The factors that a new row starts with mean nothing yet.
+            is_known = i < known_users and j < known_items
+            forecasts[k] = means[k] + scale * (offsets + (common if is_known else 0.0))
+            known_users, known_items = max(known_users, i + 1), max(known_items, j + 1)
+        wanted = (np.float64(ratings[k]) - means[k + 1]) / scale
+        pull = steps[k] * (wanted - (offsets + common))
+        keep = 1.0 - steps[k] * offset_penalty
+        a[0] = keep * a[0] + pull
+        b[0] = keep * b[0] + pull
+        keep = 1.0 - steps[k] * factor_penalty
+        for t in range(1, a.size):
+            x, y = np.float64(a[t]), np.float64(b[t])
+            a[t] = keep * x + pull * y
+            b[t] = keep * y + pull * x
+
+
+@kernel("void(int32[::1], int32[::1], float64, float64, {T}[:, ::1], {T}[:, ::1], float64[::1])")
+def forecast(
+    users: Any, items: Any, mean: Any, scale: Any, user_rows: Any, item_rows: Any, forecasts: Any
+) -> None:
+    """Write c + s(o_i + p_j + a_i·b_j) of every pair; what belongs to a row of -1 is left out."""
+    for k in range(users.size):
+        i, j = users[k], items[k]
+        expected = 0.0
+        if i >= 0:
+            expected += np.float64(user_rows[i, 0])
+        if j >= 0:
+            expected += np.float64(item_rows[j, 0])
+        if i >= 0 and j >= 0:
+            expected += product(user_rows[i], item_rows[j])
+        forecasts[k] = mean + scale * expected
