@@ -44,6 +44,7 @@ def fit(path: Path, sweeps: int) -> None:
         "met": peak <= BAR_MB,
     }
     print(json.dumps(figures))
+    raise SystemExit(not figures["met"])
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         path = Path(folder) / "ratings.parquet"
         draw(path, arguments.ratings)
         command = [sys.executable, __file__, "--fit", str(path), "--sweeps", str(arguments.sweeps)]
-        subprocess.run(command, check=True)
+        raise SystemExit(subprocess.run(command).returncode)
 
 
 if __name__ == "__main__":

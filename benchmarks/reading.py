@@ -79,6 +79,7 @@ def main() -> None:
         "bar": 5,
     }
     print(json.dumps(report))
+    raise SystemExit(report["ratio"] > report["bar"])
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def main() -> None:
         "met": ours <= 3.0 * yardstick and shown <= 0.7,
     }
     print(json.dumps(figures))
+    raise SystemExit(not figures["met"])
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_the_estimate_is_about_what_a_fit_takes(parameters):
     options = fit_options(model)
     clone(model).set_params(max_sweeps=1).fit(table(4, 2))  # loads what a fit needs
     estimate = memory.fit_bytes(ratings, options, validated="validation_fraction" in parameters)
-    assert 0.7 < estimate / traced_peak(model, ratings) < 1.3
+    assert 0.7 < estimate / traced_peak(model, ratings) < 1.5
 
 
 def test_factors_rows_and_communities_need_memory():

@@ -184,9 +184,13 @@ def test_every_callback_is_told_even_when_the_first_stops() -> None:
     assert not notify((), report)
 
 
-def test_only_true_stops_a_fit() -> None:
-    """A callback that returns a number, as a plotting function may, goes on."""
-    answer: Any = 1.0
+@pytest.mark.parametrize("answer", [True, np.True_, np.bool_(2 > 1), 1])
+def test_anything_true_stops_a_fit(answer: Any) -> None:
+    assert notify((lambda report: None, lambda report: answer), answer)
+
+
+@pytest.mark.parametrize("answer", [False, np.False_, None, 0])
+def test_nothing_else_stops_a_fit(answer: Any) -> None:
     assert not notify((lambda report: answer,), answer)
 
 
@@ -224,11 +228,26 @@ def test_convergence_waits_for_patience_in_a_row_and_for_the_earliest_sweep() ->
 
 def test_validation_counts_sweeps_without_a_better_error() -> None:
     settled = Convergence(tolerance=0.0, patience=2, earliest=4)
-    answers = [settled.validation(sweep, e) for sweep, e in enumerate([3, 4, 4, 4, 2, 2, 2], 1)]
+    errors = [1, 4, 4, 3, 3, 2, 2, 2]  # what was before the earliest sweep does not count
+    answers = [settled.validation(sweep, e) for sweep, e in enumerate(errors, 1)]
     assert answers == [
-        (True, False), (False, False), (False, False), (False, True), (True, False),
-        (False, False), (False, True),
+        (False, False), (False, False), (False, False), (True, False), (False, False),
+        (True, False), (False, False), (False, True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("max_sweeps", [1, 5, 13])
+def test_a_validated_fit_too_short_to_settle_ends_in_its_last_state(max_sweeps: int) -> None:
+    errors = iter(range(1, 100))  # the first is the smallest
+    result = fit(planted(), validate=lambda state: float(next(errors)), max_sweeps=max_sweeps)
+    assert result.state.sweeps == len(result.history) == max_sweeps
+    assert not result.converged
+
+
+def test_no_state_from_before_communities_and_noise_scales_began_is_kept() -> None:
+    errors = iter(range(1, 100))
+    result = fit(planted(), validate=lambda state: float(next(errors)), patience=2)
+    assert result.state.sweeps == Schedule().settling(seeds=True, scales=True)
 
 
 # -- reports ------------------------------------------------------------------------------------

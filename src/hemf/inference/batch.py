@@ -28,7 +28,7 @@ class Schedule:
     """Sweeps before the prior covariances are learnt: directions that die early stay dead."""
     hold_structure: int = 4
     """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
-    hold_noise: int = 20
+    hold_noise: int = 10
     """Sweeps before noise scales are learnt: sooner, what is not learnt yet passes for noise."""
     merge_every: int = 3
     """Sweeps between attempts to merge communities."""

@@ -32,10 +32,10 @@ class SweepReport:
     """Whether merges and splits are tried next, which may take as long as many sweeps."""
 
 
-LEAST_SIZE = 100.0  # nats; of a smaller bound the fifth digit is not worth a sweep
+LEAST_SIZE = 10_000.0  # nats; of a smaller bound the fifth digit is not worth a sweep
 
 Callback = Callable[[SweepReport], bool | None]
-"""Called after every sweep; returning True stops the fit there."""
+"""Called after every sweep; returning something true stops the fit there."""
 
 
 @dataclass
@@ -73,15 +73,20 @@ class Convergence:
         return False
 
     def validation(self, sweep: int, rmse: float) -> tuple[bool, bool]:
-        """Whether this is the best error so far, and whether none was better for ``patience``."""
+        """Whether this is the best error so far, and whether none was better for ``patience``.
+
+        Nothing counts before ``earliest``: what is still held would be missing from the result.
+        """
+        if sweep < self.earliest:
+            return False, False
         if rmse < self._best:
             self._best, self._worse = rmse, 0
             return True, False
         self._worse += 1
-        return False, sweep >= self.earliest and self._worse >= self.patience
+        return False, self._worse >= self.patience
 
 
 def notify(callbacks: tuple[Callback, ...], report: SweepReport) -> bool:
     """Tell every callback, and say whether any asked to stop."""
     answers: list[Any] = [callback(report) for callback in callbacks]
-    return any(answer is True for answer in answers)
+    return any(answers)  # also NumPy's true

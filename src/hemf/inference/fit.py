@@ -13,6 +13,7 @@ from hemf.engines.threads import Rows
 from hemf.errors import ConvergenceWarning, warn_caller
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
 from hemf.inference.callbacks import LEAST_SIZE, Callback, Convergence, SweepReport, notify
+from hemf.inference.spectral import leading_directions
 from hemf.inference.start import NOISE_START, start_side
 from hemf.inference.trials import improve
 from hemf.model.layout import Layout
@@ -54,7 +55,9 @@ class FitResult:
 def start_state(
     rows: dict[str, Rows], unit: float, options: FitOptions, rng: np.random.Generator
 ) -> BatchState:
-    """Both sides before the first sweep."""
+    """Both sides before the first sweep; users, who are updated first, see the items' guess."""
+    n_items = rows["item"].indptr.size - 1
+    directions = {"item": leading_directions(rows["user"], n_items, options.n_factors, rng)}
     sides: dict[str, Side] = {}
     for name in SIDES:
         sides[name] = start_side(
@@ -66,6 +69,7 @@ def start_state(
             rng=rng,
             dtype=options.dtype,
             noise_scales=options.noise_scales[name],
+            directions=directions.get(name),
         )
     return BatchState(sides=sides, rows=rows, noise=NOISE_START, unit=unit)
 
@@ -83,7 +87,8 @@ def fit_batch(
 
     ``validate`` returns the error on held-out ratings; the state with the smallest is the result.
     """
-    state = start_state(rows, unit, options, rng)
+    with one_blas_thread():
+        state = start_state(rows, unit, options, rng)
     seeds = max(options.max_communities.values()) > 1
     schedule = options.schedule
     earliest = schedule.settling(seeds=seeds, scales=any(options.noise_scales.values()))

@@ -18,7 +18,7 @@ from hemf.model.packing import Float64
 from hemf.model.side import Moments, Side
 
 FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance
-FACTOR_START = 0.3  # standard deviation of the random factor means that break the symmetry
+FACTOR_START = 0.3  # root mean square of the factors' means, which break the symmetry
 NOISE_START = 0.3  # σ² before the first sweep; at 1 small data looks like noise, and factors die
 
 
@@ -32,12 +32,18 @@ def start_side(
     rng: np.random.Generator,
     dtype: type[np.floating],
     noise_scales: bool = False,
+    directions: Float64 | None = None,
 ) -> Side:
-    """Return a side with one community, offsets at zero and small random factors."""
+    """Return a side with one community and offsets at zero.
+
+    Factors follow ``directions`` (rows, at most n_factors), those beyond are random.
+    """
     order = layout.order
     mean = np.zeros((n_rows, layout.total), dtype)
     factors = layout.free if layout.pinned < 0 else layout.free[1:]
     mean[:, factors] = rng.normal(scale=FACTOR_START, size=(n_rows, factors.size))
+    if directions is not None:
+        mean[:, factors[: directions.shape[1]]] = FACTOR_START * directions
     if layout.pinned >= 0:
         mean[:, layout.pinned] = 1.0
     rows, columns = np.tril_indices(layout.total)
