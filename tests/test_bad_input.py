@@ -20,6 +20,7 @@ from hemf import (
     ModelFileError,
     ParameterError,
     Ratings,
+    UnknownIdError,
 )
 from proofs.sensible import assert_sensible, fit
 
@@ -105,23 +106,31 @@ def test_one_rating_a_row(n_items):
     assert abs(mean.mean() - 2.0) < 0.1
 
 
-def test_a_user_without_ratings_is_like_a_stranger_who_is_known():
+@pytest.mark.parametrize("membership", ["coupled", "mean-field"])
+def test_a_user_without_ratings_is_a_stranger(membership):
     ratings = Ratings.from_any(table(12, 9, lambda u, i: (u * i) % 5))
     rest = ratings.subset(ratings.triples()[0] != 3)
-    model = fit(rest, **SMALL)
+    model = fit(rest, membership=membership, **SMALL)
     assert_sensible(model)
-    mean, std, known = model.predict([3, "new"], 4, return_std=True, return_known=True)
-    assert known.tolist() == [True, False]
-    assert mean[0] == pytest.approx(mean[1], abs=0.3)
-    assert std[0] == pytest.approx(std[1], rel=0.3)
-    assert len(model.recommend(3)[0]) == 9
+    mean, std, known = model.predict([3, "new", 2], 4, return_std=True, return_known=True)
+    assert known.tolist() == [False, False, True]
+    assert (mean[0], std[0]) == (mean[1], std[1])
+    items, _, known = model.recommend(3, return_known=True)
+    assert items.tolist() == model.recommend("new")[0].tolist()
+    assert (len(items), known) == (9, False)
+    with pytest.raises(UnknownIdError, match="user 3 at row 0"):
+        model.predict(3, 4, unknown="error")
 
 
-def test_an_item_without_ratings_is_known_too():
+def test_an_item_without_ratings_is_a_stranger_too():
     ratings = Ratings.from_any(table(12, 9, lambda u, i: (u * i) % 5))
     model = fit(ratings.subset(ratings.by_user.indices != 3), **SMALL)
     assert_sensible(model)
-    assert model.predict(1, 3, return_known=True)[1]
+    assert not model.predict(1, 3, return_known=True)[1]
+    assert model.predict(1, 3) == model.predict(1, "new")
+    ids, scores = model.recommend(1, exclude_seen=False, items=[3, 4])
+    assert scores == pytest.approx(model.predict(1, ids), rel=1e-5)
+    assert set(ids) == {3, 4}  # it may be recommended all the same
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.5, 0.9])

@@ -225,14 +225,26 @@ def test_a_user_whose_ratings_were_all_held_out_has_no_reasons(model):
     bare.__dict__.update(vars(model))
     from dataclasses import replace
 
-    from hemf.estimator import _standardised
+    from hemf.training import standardised
 
-    rows = {"user": _standardised(ratings.by_user, ratings, np.float64)}
     bare.ratings_ = ratings
-    bare.state_ = replace(state, rows={**state.rows, **rows})
-    why = bare.explain(model.ratings_.users.ids[0], 3)
+    bare.state_ = replace(state, rows=standardised(ratings, np.float64))
+    user = model.ratings_.users.ids[0]
+    why = bare.explain(user, 3)
     assert why.reasons == ()
     assert why.from_ratings == 0.0
+    assert (why.known_user, why.known_item) == (False, True)
+    assert "the user is new" in str(why)
+    assert why.mean == bare.predict(user, 3) == bare.predict("nobody", 3)
+
+
+def test_an_explanation_is_of_the_fit_whatever_the_parameters_are_now(model):
+    other = HeMF(**model.get_params())
+    other.__dict__.update(vars(model))
+    undecided(other)
+    before = other.explain("u1", 3)
+    other.set_params(membership="mean-field")
+    assert other.explain("u1", 3) == before
 
 
 def test_an_id_can_be_a_tuple():
@@ -249,8 +261,11 @@ def test_an_id_can_come_from_an_array(model):
 
 
 def test_many_ids_at_once_are_refused(model):
-    with pytest.raises(DataError, match="not hashable"):
-        model.explain(["u1", "u2"], 3)
+    for several in (["u1", "u2"], ("u1", "u2"), np.array(["u1"])):
+        with pytest.raises(DataError, match="about one user, got several"):
+            model.explain(several, 3)
+    with pytest.raises(DataError, match="about one item, got several"):
+        model.explain("u1", (3, 4))
 
 
 def test_an_explanation_reads_as_a_few_lines(model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import subprocess
 import sys
@@ -30,6 +31,7 @@ class Imports(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.private: set[str] = set()
 
     def visit_If(self, node: ast.If) -> None:
         if "TYPE_CHECKING" in ast.unparse(node.test):
@@ -45,8 +47,10 @@ class Imports(ast.NodeVisitor):
         assert node.level == 0, "imports are written in full"
         module = node.module or ""
         self.names.add(module)
-        if module == "hemf":  # from hemf import datasets
-            self.names.update(f"hemf.{alias.name}" for alias in node.names)
+        full = {f"{module}.{alias.name}" for alias in node.names}
+        self.names.update(full & MODULES.keys())  # from hemf import datasets
+        if module.startswith("hemf."):
+            self.private.update(f"{module}.{a.name}" for a in node.names if a.name[0] == "_")
 
 
 def part_of(path: Path) -> str:
@@ -54,13 +58,25 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def module_of(path: Path) -> str:
+    """Full name: "hemf.model.bound" of model/bound.py, "hemf.model" of model/__init__.py."""
+    inner = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(inner).removesuffix(".__init__")
+
+
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = {module_of(path): path for path in FILES}
 PARTS = {part_of(path) for path in FILES}
 
 
-def imported_parts(path: Path) -> set[str]:
+def imports_of(path: Path) -> Imports:
     found = Imports()
     found.visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def imported_parts(path: Path) -> set[str]:
+    found = imports_of(path)
     return {
         name.split(".")[1] if name.split(".")[1] in PARTS else "hemf"
         for name in found.names
@@ -77,6 +93,25 @@ def test_imports_point_one_way(path: Path) -> None:
         assert imports <= {*CHAIN[: CHAIN.index(part) + 1], "errors"}
     elif part not in TOP and part != "__init__":
         assert not imports & TOP
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not inside functions either; the packages that a module is in aside."""
+    graph = {
+        name: {
+            other
+            for other in imports_of(path).names & MODULES.keys()
+            if not name.startswith(f"{other}.")
+        }
+        for name, path in MODULES.items()
+    }
+    assert "hemf.io" in graph["hemf.estimator"]
+    graphlib.TopologicalSorter(graph).prepare()  # a circle is a CycleError that names it
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_takes_what_is_private_to_another(path: Path) -> None:
+    assert not imports_of(path).private
 
 
 def test_the_chain_is_there() -> None:

@@ -232,6 +232,41 @@ def test_timestamps_come_back(tmp_path):
     assert loaded.ratings_.timestamps.tolist() == [2**40, -1]
 
 
+def timed(tmp_path) -> tuple[HeMF, Path]:
+    rows = [(user, user % 4, float(user % 5), 100 + user) for user in range(20)]
+    model = HeMF(n_factors=1, max_sweeps=1, validation_fraction=0.3, rng=0).fit(rows)
+    model.save(tmp_path / "m")
+    return model, tmp_path / "m"
+
+
+def test_timestamps_of_the_held_out_part_come_back(tmp_path):
+    model, path = timed(tmp_path)
+    loaded = HeMF.load(path)
+    assert same(loaded.held_out_.timestamps, model.held_out_.timestamps)
+    assert loaded.held_out_.timestamps.size == 6
+
+
+def test_a_file_from_before_these_were_kept_opens(tmp_path):
+    model, path = timed(tmp_path)
+
+    def older(manifest: bytes) -> bytes:
+        entries = json.loads(manifest)
+        del entries["held_out_timestamps"], entries["coupled"]
+        return json.dumps(entries).encode()
+
+    loaded = HeMF.load(changed(path.read_bytes(), tmp_path / "old", manifestDOTjson=older))
+    assert same_model(model, loaded)
+    assert loaded.held_out_.timestamps is None
+    assert same(loaded.explain(0, 0).to_dict(), model.explain(0, 0).to_dict())
+
+
+def test_how_memberships_were_inferred_comes_back_whatever_the_parameter_is(tmp_path):
+    tiny(membership="mean-field").set_params(membership="coupled").save(tmp_path / "m")
+    loaded = HeMF.load(tmp_path / "m")
+    assert loaded.membership == "coupled"
+    assert not loaded._coupled
+
+
 def test_one_rating_and_ratings_that_are_all_equal_come_back(tmp_path):
     for ratings in ([("a", "x", 5)], [("a", "x", 2), ("b", "x", 2), ("b", "y", 2)]):
         model = HeMF(n_factors=3, max_sweeps=1).fit(ratings)
@@ -409,6 +444,58 @@ def test_a_missing_member_is_named(member, bytes_of_tiny, tmp_path):
 def test_an_array_that_does_not_fit_is_refused(member, array, bytes_of_tiny, tmp_path):
     key = member.replace("/", "__").replace(".", "DOT")
     path = changed(bytes_of_tiny, tmp_path / "m", **{key: array})
+    with pytest.raises(ModelFileError, match="damaged or incomplete"):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize(
+    ("member", "number"),
+    [
+        ("user/moments/mean.npy", np.nan),
+        ("item/moments/second.npy", np.inf),
+        ("user/membership.npy", -0.5),
+        ("item/communities/dof.npy", 0.0),
+        ("item/communities/scale.npy", -1.0),
+        ("user/communities/strength.npy", -1.0),
+        ("user/communities/sticks/left.npy", 0.0),
+        ("item/noise_scales/shape.npy", 1.0),
+        ("item/noise_scales/rate.npy", 0.0),
+        ("ratings/values.npy", np.nan),
+    ],
+)
+def test_numbers_that_no_fit_can_end_in_are_refused(member, number, bytes_of_tiny, tmp_path):
+    def nonsense(old: bytes) -> np.ndarray:
+        array = np.load(io.BytesIO(old))
+        array.flat[0] = number
+        return array
+
+    key = member.replace("/", "__").replace(".", "DOT")
+    path = changed(bytes_of_tiny, tmp_path / "m", **{key: nonsense})
+    with pytest.raises(ModelFileError, match="damaged or incomplete"):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("state", "noise", 0.0),
+        ("state", "noise", -1.0),
+        ("state", "noise", {"float": "nan"}),
+        ("state", "unit", 0.0),
+        ("fitted", "rating_scale_", 0.0),
+        ("fitted", "global_mean_", {"float": "nan"}),
+        ("fitted", "rating_range_", {"tuple": [5.0, 1.0]}),
+        ("fitted", "rating_range_", {"tuple": [1.0, {"float": "nan"}]}),
+    ],
+)
+def test_plain_numbers_that_make_no_sense_are_refused(part, name, value, bytes_of_tiny, tmp_path):
+    def nonsense(old: bytes) -> bytes:
+        entries = json.loads(old)
+        assert name in entries[part]
+        entries[part][name] = value
+        return json.dumps(entries).encode()
+
+    path = changed(bytes_of_tiny, tmp_path / "m", manifestDOTjson=nonsense)
     with pytest.raises(ModelFileError, match="damaged or incomplete"):
         HeMF.load(path)
 

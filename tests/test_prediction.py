@@ -10,6 +10,7 @@ import pytest
 
 from hemf import DataError, HeMF, ParameterError, Ratings, UnknownIdError
 from hemf.datasets import draw
+from hemf.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 
@@ -101,6 +102,48 @@ def test_ids_may_be_tuples_of_any_length():
     assert known.tolist() == [True, True, True, False]
     assert model.predict(("a", 1), "x") == model.predict(users, "x")[0]
     assert model.recommend([("a", 1), ("b",)], n=1)[0].shape == (2, 1)
+
+
+def test_a_tuple_is_one_id_where_ids_are_tuples():
+    ratings = [((1, 2), ("x", 1), 5.0), ((3, 4), ("y", 2), 3.0), ((1, 2), ("y", 2), 1.0)]
+    model = HeMF(n_factors=1, max_sweeps=3, rng=0).fit(ratings)
+    mean, known = model.predict((9, 9), ("x", 1), return_known=True)
+    assert (np.ndim(mean), bool(known)) == (0, False)
+    assert model.predict([(1, 2), (9, 9)], ("x", 1)).tolist() == [
+        model.predict((1, 2), ("x", 1)), mean,
+    ]  # fmt: skip
+    assert model.recommend((9, 9), 2)[0].shape == (2,)
+    assert model.recommend((9, 9), items=("y", 2))[0].tolist() == [("y", 2)]
+    assert not model.explain((9, 9), ("x", 1)).known_user
+
+
+def test_a_tuple_holds_several_ids_where_ids_are_not_tuples(model, numbered):
+    users, items = USERS[:2], ITEMS[:2]
+    expected = model.predict(users, items)
+    np.testing.assert_array_equal(model.predict(tuple(users), tuple(items)), expected)
+    expected = model.recommend(list(users), 2)
+    for found, wanted in zip(model.recommend(tuple(users), 2), expected, strict=True):
+        assert found.tolist() == wanted.tolist()
+    best = model.recommend(USERS[0], items=tuple(items), exclude_seen=False)[0]
+    assert set(best) == set(items)
+    pair = int(DATA.users[0]), int(DATA.users[1])
+    np.testing.assert_array_equal(numbered.predict(pair, 0), numbered.predict(list(pair), 0))
+
+
+@pytest.mark.parametrize("name", ["return_std", "include_noise", "return_known"])
+def test_a_switch_is_true_or_false(model, name):
+    for wrong in ("no", 1, None):
+        with pytest.raises(ParameterError, match=f"{name} must be True or False, got {wrong!r}"):
+            model.predict(USERS[0], ITEMS[0], **{name: wrong})
+    model.predict(USERS[0], ITEMS[0], **{name: np.True_})
+
+
+def test_ids_that_came_after_the_fit_are_strangers():
+    users = Vocabulary(["ann", "bob"])
+    data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)], users=users)
+    model = HeMF(n_factors=1, max_sweeps=2, rng=0).fit(data)
+    users.add(["eve"])
+    assert model.predict("eve", "tea", return_known=True) == (model.predict("zoe", "tea"), False)
 
 
 def pair_tables(tmp_path):

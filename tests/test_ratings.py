@@ -215,6 +215,21 @@ def test_a_mask_has_one_truth_value_for_each_rating(mask):
         Ratings.from_any([("a", "x", 1), ("b", "x", 2)]).subset(mask)
 
 
+def test_truth_values_select_as_a_mask():
+    ratings = Ratings.from_any([("a", "x", 1), ("b", "x", 2)])
+    assert ratings.select(np.array([True, False])).by_user.values.tolist() == [1]
+    assert ratings.select([False, False]).n_ratings == 0
+    with pytest.raises(DataError, match="expected a mask of 2 truth values"):
+        ratings.select([True])
+
+
+def test_columns_cannot_be_chosen_of_ratings():
+    ratings = Ratings.from_any([("a", "x", 1), ("b", "x", 2)])
+    for read in (Ratings.from_any, pairs_from_any):
+        with pytest.raises(ParameterError, match="Ratings have their columns already"):
+            read(ratings, columns=("a", "b", "c"))
+
+
 def test_huge_ids_take_no_more_room_than_small_ones():
     huge = [(10**9 * user, 10**18 + item, 1.0) for user in range(30) for item in range(30)]
     ratings = Ratings.from_any(huge)

@@ -121,6 +121,29 @@ def test_the_choice_can_be_limited(model):
     assert model.recommend(user, items=np.array(some), n=1)[0].shape == (1,)
 
 
+def test_the_answer_can_say_who_is_known(model):
+    user = EVERYONE[0]
+    ids, scores, known = model.recommend(user, 3, return_known=True)
+    assert known
+    assert np.ndim(known) == 0
+    assert (ids.tolist(), scores.tolist()) == tuple(x.tolist() for x in model.recommend(user, 3))
+    assert not model.recommend("nobody", 3, return_known=True)[2]
+    known = model.recommend([user, "nobody"], 3, return_known=True)[2]
+    assert known.tolist() == [True, False]
+    for name in ("return_known", "exclude_seen"):
+        with pytest.raises(ParameterError, match=f"{name} must be True or False"):
+            model.recommend(user, **{name: "no"})
+
+
+def test_what_was_held_out_counts_as_seen_even_where_it_was_all_there_was():
+    data = [(user, user % 4, float(user % 5)) for user in range(30)]
+    model = HeMF(n_factors=1, max_sweeps=3, validation_fraction=0.5, rng=0).fit(data)
+    stranger = int(model.held_out_.triples()[0][0])
+    ids, _, known = model.recommend(stranger, return_known=True)
+    assert not known
+    assert stranger % 4 not in ids
+
+
 def test_nothing_left_is_an_empty_answer(model):
     user = EVERYONE[0]
     seen = sorted(SEEN[user])

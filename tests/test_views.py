@@ -72,8 +72,12 @@ def test_members_are_those_labelled_so_the_surest_first(planted):
 
 
 def test_a_community_that_is_not_there_has_no_members(planted):
-    with pytest.raises(ParameterError, match="no community 3; they are numbered 0 to 2"):
-        planted[0].communities("user").members(3)
+    view = planted[0].communities("user")
+    for wrong in (3, -1, "a", 0.5, None, True, [0]):
+        with pytest.raises(ParameterError, match="at least 0 and at most 2, got ") as caught:
+            view.members(wrong)
+        assert caught.value.value is wrong
+    assert view.members(np.int64(2)) == view.members(2)
 
 
 def test_typical_items_are_of_the_kind_that_the_community_likes(planted):

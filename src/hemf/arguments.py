@@ -9,49 +9,65 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.errors import DataError
+from hemf.vocabulary import Vocabulary
 
 
-def paired(users: Any, items: Any) -> tuple[Any, Any, bool]:
+def as_ids(ids: Any, known: Vocabulary) -> tuple[Any, bool]:
+    """Return a list or array of ids, and whether it was a single id rather than many.
+
+    A tuple is one id where ids are tuples, that is, where any that is ``known`` is one; otherwise
+    it holds several ids, as a list does.
+
+    >>> as_ids("ann", Vocabulary(["ann"]))
+    (array(['ann'], dtype=object), True)
+    >>> as_ids(("ann", "bob"), Vocabulary(["ann"]))
+    (['ann', 'bob'], False)
+    >>> as_ids(("ann", 3), Vocabulary([("bob", 1)]))
+    (array([('ann', 3)], dtype=object), True)
+    """
+    if isinstance(ids, np.ndarray) and ids.ndim == 0:
+        ids = ids[()]
+    if isinstance(ids, tuple) and not _holds_tuples(known):
+        return list(ids), False
+    if _is_one(ids):
+        return repeated(ids, 1), True
+    return (list(ids) if isinstance(ids, Iterator) else ids), False
+
+
+def paired(users: tuple[Any, bool], items: tuple[Any, bool]) -> tuple[Any, Any, bool]:
     """Return ids of equal number, one repeated for many, and whether it was a single pair.
 
-    >>> users, items, single = paired("ann", ["tea", "milk"])
+    >>> users, items, single = paired((["ann"], True), (["tea", "milk"], False))
     >>> users.tolist(), single
     (['ann', 'ann'], False)
     """
-    one_user, one_item = is_one(users), is_one(items)
-    users, items = as_ids(users), as_ids(items)
+    (user_ids, one_user), (item_ids, one_item) = users, items
     if one_user and not one_item:
-        users = repeated(users[0], len(items))
+        user_ids = repeated(user_ids[0], len(item_ids))
     elif one_item and not one_user:
-        items = repeated(items[0], len(users))
-    if len(users) != len(items):
-        raise DataError(f"{len(users)} users and {len(items)} items do not pair up")
-    return users, items, one_user and one_item
+        item_ids = repeated(item_ids[0], len(user_ids))
+    if len(user_ids) != len(item_ids):
+        raise DataError(f"{len(user_ids)} users and {len(item_ids)} items do not pair up")
+    return user_ids, item_ids, one_user and one_item
 
 
-def is_one(ids: Any) -> bool:
-    """Whether this is a single id rather than many; a tuple is an id, as in a dict.
+def repeated(value: Any, times: int) -> npt.NDArray[Any]:
+    """Return an object array that holds the same id many times, whatever its type.
 
-    >>> is_one("ann"), is_one(["ann"]), is_one(("ann", 3))
-    (True, False, True)
+    >>> repeated(("ann", 3), 1)
+    array([('ann', 3)], dtype=object)
     """
+    ids = np.empty(times, dtype=object)
+    ids[:] = [value] * times
+    return ids
+
+
+def _is_one(ids: Any) -> bool:
     if isinstance(ids, str | bytes | tuple | Set | Mapping):
         return True
     many = hasattr(ids, "__len__") or isinstance(ids, Iterator)
     return not many or getattr(ids, "ndim", 1) == 0
 
 
-def as_ids(ids: Any) -> Any:
-    """Return a list or array of ids."""
-    if isinstance(ids, np.ndarray) and ids.ndim == 0:
-        ids = ids[()]
-    if is_one(ids):
-        return repeated(ids, 1)
-    return list(ids) if isinstance(ids, Iterator) else ids
-
-
-def repeated(value: Any, times: int) -> npt.NDArray[Any]:
-    """Return an object array that holds the same id many times, whatever its type."""
-    ids = np.empty(times, dtype=object)
-    ids[:] = [value] * times
-    return ids
+def _holds_tuples(known: Vocabulary) -> bool:
+    return known.ids.dtype == object and any(isinstance(id, tuple) for id in known.ids)

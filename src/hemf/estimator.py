@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arguments import paired
+from hemf.arguments import as_ids, paired
 from hemf.errors import DataError, NotFittedError, UnknownIdError
-from hemf.parameters import Parametrised, choice, whole_number
-from hemf.ratings import Ratings, Sparse, pairs_from_any
+from hemf.parameters import Parametrised, choice, switch, whole_number
+from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import factorise
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class HeMF(Parametrised):
         where that is more, of the number of ratings) in ``patience`` sweeps running.
     validation_fraction
         Share of the ratings to hold out; then stop when the error on them has not fallen for
-        ``patience`` sweeps, and keep the sweep where it was smallest.
+        ``patience`` sweeps, and keep the sweep where it was smallest, not counting the first
+        ones, where communities and noise scales have not begun.
     rating_range
         Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
     duplicates
@@ -101,8 +102,8 @@ class HeMF(Parametrised):
         evb: str | None = "closed",
         concentration: float = 1.0,
         spread: float = 1.0,
-        max_sweeps: int = 200,
-        tol: float = 2e-5,
+        max_sweeps: int = 300,
+        tol: float = 5e-5,
         patience: int = 3,
         validation_fraction: float = 0.0,
         rating_range: str | tuple[float, float] | None = "observed",
@@ -146,11 +147,12 @@ class HeMF(Parametrised):
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
-        True stops the fit. A fit that fails leaves the estimator as it was.
+        something true stops the fit. A fit that fails leaves the estimator as it was.
         """
         from hemf.inference.fit import fit_batch
         from hemf.memory import check_memory
         from hemf.options import fit_options, generator, resolved_range
+        from hemf.training import hold_out, standardised
 
         options, rng = fit_options(self), generator(self.rng)
         if y is not None:
@@ -162,14 +164,9 @@ class HeMF(Parametrised):
         check_memory(data, options, validated=self.validation_fraction > 0)
         train, held_out, validate = data, None, None
         if self.validation_fraction:
-            train, held_out, validate = self._hold_out(data, rng)
-        rows = {
-            "user": _standardised(train.by_user, train, options.dtype),
-            "item": _standardised(train.by_item, train, options.dtype),
-        }
-        result = fit_batch(
-            rows, train.scale, options, rng, validate=validate, callbacks=tuple(callbacks)
-        )
+            train, held_out, validate = hold_out(data, self.validation_fraction, rng)
+        rows, unit = standardised(train, options.dtype), train.scale
+        result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=tuple(callbacks))
         self.ratings_ = train
         self.held_out_: Ratings | None = held_out
         self.rating_range_ = resolved_range(self.rating_range, data)
@@ -177,24 +174,25 @@ class HeMF(Parametrised):
         self.rating_scale_ = train.scale
         self.history_: list[SweepReport] = result.history
         self.converged_ = result.converged
-        self._adopt(result.state)
+        self._adopt(result.state, coupled=options.coupled)
         return self
 
-    def _adopt(self, state: BatchState) -> None:
+    def _adopt(self, state: BatchState, *, coupled: bool) -> None:
         """Take over a state; everything derived from an earlier one is forgotten."""
         self.state_ = state
+        self._coupled = coupled  # the parameter may be set anew while this state stays
         self._strangers: dict[str, Moments] = {}
 
     # -- what is known -------------------------------------------------------------------------
 
     @property
     def n_users_(self) -> int:
-        """How many users the model knows."""
+        """How many users the model has, those without a rating in training included."""
         return self._fitted().sides["user"].n_rows
 
     @property
     def n_items_(self) -> int:
-        """How many items the model knows."""
+        """How many items the model has, those without a rating in training included."""
         return self._fitted().sides["item"].n_rows
 
     @property
@@ -219,7 +217,12 @@ class HeMF(Parametrised):
 
     @property
     def elbo_(self) -> float:
-        """The lower bound of the ratings' log probability."""
+        """The lower bound of the ratings' log probability, of the model as it is.
+
+        It may differ from the last report's in ``history_`` by up to a few nats either way: since
+        then, merges may have been tried and the largest community put first. Where a held-out part
+        chose an earlier sweep, it is that sweep's.
+        """
         return float(sum(self._fitted().bound_terms().values()))
 
     @property
@@ -245,14 +248,19 @@ class HeMF(Parametrised):
         """Return the expected rating of each pair, on the rating scale.
 
         ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
-        way round; a tuple is one id if the model knows it. Without ``items``, ``users`` holds
-        pairs: a frame, a file, an (n, 2) array.
+        way round. A tuple is one id where ids of its side are tuples, otherwise several; this holds
+        for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
+        array.
 
         With ``return_std`` also the standard deviation, of the rating or, without
-        ``include_noise``, of the taste alone. With ``return_known`` also whether both ids were
-        known: strangers get what the model expects of a newcomer (``unknown="error"``: an error).
+        ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
+        that is, have a rating in training: strangers get what the model expects of a newcomer
+        (``unknown="error"``: an error).
         """
         choice("unknown", unknown, ("prior", "error"))
+        return_std = switch("return_std", return_std)
+        include_noise = switch("include_noise", include_noise)
+        return_known = switch("return_known", return_known)
         self._fitted()
         from hemf.model.predictive import pair_moments
 
@@ -260,11 +268,12 @@ class HeMF(Parametrised):
             users, items = pairs_from_any(
                 users, users=self.ratings_.users, items=self.ratings_.items
             )
-        users, items = self._several("user", users), self._several("item", items)
-        user_ids, item_ids, alone = paired(users, items)
-        user_rows = self._rows("user", user_ids, unknown)
-        item_rows = self._rows("item", item_ids, unknown)
-        known = (user_rows >= 0) & (item_rows >= 0)
+        user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
+        user_rows = self._learnt("user", self._rows("user", user_ids))
+        item_rows = self._learnt("item", self._rows("item", item_ids))
+        if unknown == "error":
+            self._refuse("user", user_ids, user_rows < 0)
+            self._refuse("item", item_ids, item_rows < 0)
         left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
         right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
         mean, variance = pair_moments(left, right, user_rows, item_rows, variance=return_std)
@@ -274,10 +283,21 @@ class HeMF(Parametrised):
                 variance = variance + self._noise(user_rows, item_rows)
             answer.append(np.sqrt(variance) * self.rating_scale_)
         if return_known:
-            answer.append(known)
+            answer.append((user_rows >= 0) & (item_rows >= 0))
         if alone:
             answer = [values[0] for values in answer]
         return answer[0] if len(answer) == 1 else tuple(answer)
+
+    def score(self, ratings: Any, y: Any = None, *, columns: Any = None) -> float:
+        """Return R² of the predictions for ratings, given as `fit` takes them, with or without y.
+
+        1 is perfect; 0 is no better than the mean of these ratings.
+        """
+        from hemf.training import explained_share, rated_pairs
+
+        self._fitted()
+        users, items, actual = rated_pairs(ratings, y, columns, like=self.ratings_)
+        return explained_share(actual, self.predict(users, items))
 
     def recommend(
         self,
@@ -288,14 +308,17 @@ class HeMF(Parametrised):
         strategy: str = "mean",
         exploration: float = 1.0,
         items: Any = None,
+        return_known: bool = False,
         rng: int | np.random.Generator | None = None,
-    ) -> tuple[npt.NDArray[Any], Floats]:
+    ) -> tuple[Any, ...]:
         """Return the ids and scores of the n items with the highest score, best first.
 
         ``strategy``: the expected rating (``"mean"``), plus ``exploration`` standard deviations of
         the taste (``"ucb"``), or one draw from the posterior (``"thompson"``). ``user`` is an id or
-        a list of them: with a list, the answers are arrays of one row each, None and NaN where
-        there are fewer than n items. ``items`` limits the choice to these.
+        several, as `predict` takes them: with several, the answers are arrays of one row each, None
+        and NaN where there are fewer than n items. ``items`` limits the choice to these. With
+        ``return_known`` also whether the user, or each of them, has a rating in training: to
+        strangers, what suits a newcomer is recommended.
         """
         from hemf.recommendation import recommend
 
@@ -307,6 +330,7 @@ class HeMF(Parametrised):
             strategy=strategy,
             exploration=exploration,
             items=items,
+            return_known=return_known,
             rng=rng,
         )
 
@@ -371,11 +395,6 @@ class HeMF(Parametrised):
             self._strangers[side] = extended(own)
         return self._strangers[side]
 
-    def _several(self, side: str, ids: Any) -> Any:
-        """Read a tuple that is no id the model knows as several ids."""
-        vocabulary = self.ratings_.users if side == "user" else self.ratings_.items
-        return list(ids) if isinstance(ids, tuple) and ids not in vocabulary else ids
-
     def _noise(self, user_rows: Any, item_rows: Any) -> Floats:
         """Return the noise variance of each pair, standardised; row -1 is a stranger's."""
         sides = self._fitted().sides
@@ -386,53 +405,36 @@ class HeMF(Parametrised):
                 noise *= scales.inverse[rows]
         return noise
 
-    def _rows(self, side: str, ids: Any, unknown: str = "prior") -> npt.NDArray[np.int64]:
+    def _ids(self, side: str, ids: Any) -> tuple[Any, bool]:
+        """Return ids as a list or array, and whether it was a single one."""
+        return as_ids(ids, self.ratings_.users if side == "user" else self.ratings_.items)
+
+    def _rows(self, side: str, ids: Any) -> npt.NDArray[np.int64]:
         """Row of each id, -1 for those never seen."""
         vocabulary = self.ratings_.users if side == "user" else self.ratings_.items
         rows = vocabulary.rows(ids)
-        if unknown == "error" and (rows < 0).any():
-            at = int(np.argmax(rows < 0))
-            value = factorise(ids).decode()[at]
+        rows[rows >= self._fitted().sides[side].n_rows] = -1  # ids may have been added since
+        return rows
+
+    def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return these rows with -1, a stranger's, for those that have no rating in training."""
+        table = self.ratings_.by_user if side == "user" else self.ratings_.by_item
+        rated = table.indptr[rows + 1] > table.indptr[rows]  # for -1 that is 0 > all of them
+        return np.where(rated, rows, -1)
+
+    def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
+        """Raise an error that names the first of these ids, if there is any."""
+        if which.any():
+            at = int(np.argmax(which))
+            value = factorise(ids).decode().item(at)
             raise UnknownIdError(
                 f"{side} {value!r} at row {at} is not known to the model",
                 value=value,
                 row=at,
             )
-        return rows
 
     def _to_rating(self, standardised: Floats) -> Floats:
         ratings = self.global_mean_ + self.rating_scale_ * standardised
         if self.rating_range_ is not None:
             np.clip(ratings, *self.rating_range_, out=ratings)
         return ratings
-
-    def _hold_out(self, data: Ratings, rng: np.random.Generator) -> tuple[Ratings, Ratings, Any]:
-        """Split the ratings; also return a function that measures a state on the second part."""
-        from hemf.evaluation.splits import random_split
-        from hemf.model.predictive import pair_moments
-
-        if data.n_ratings < 2:
-            raise DataError("a single rating cannot be split; set validation_fraction=0")
-        kept, held = random_split(data.n_ratings, self.validation_fraction, rng=rng)
-        train = data.select(kept)
-        user_rows, item_rows, values = data.triples()
-        users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
-        ratings = values[held]
-
-        def error(state: BatchState) -> float:
-            left, right = state.sides["user"].moments, state.sides["item"].moments
-            mean, _ = pair_moments(left, right, users, items, variance=False)
-            predicted = train.mean + train.scale * mean
-            return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
-
-        return train, data.select(held), error
-
-
-def _standardised(table: Sparse, ratings: Ratings, dtype: type[np.floating]) -> Any:
-    from hemf.engines.threads import Rows
-
-    # In float64: of large ratings that differ little, float32 would leave few digits.
-    values = table.values.astype(np.float64)
-    values -= ratings.mean
-    values /= ratings.scale
-    return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))

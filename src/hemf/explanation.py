@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.arguments import repeated
+from hemf.errors import DataError
 from hemf.model.packing import unpack
 from hemf.model.predictive import prior_predictive
 from hemf.model.side import Side
@@ -55,8 +55,9 @@ class Explanation:
     user: Any
     item: Any
     known_user: bool
-    """False: the user is described by what the model expects of a newcomer."""
+    """False: no rating in training tells of the user, who is taken for a newcomer."""
     known_item: bool
+    """False: no rating in training tells of the item, which is taken for a new one."""
     mean: float
     """The predicted rating, clipped to the rating range where there is one."""
     std: float
@@ -123,9 +124,9 @@ class Explanation:
 def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
     state, scale = model._fitted(), model.rating_scale_
-    user, item = (id.item() if isinstance(id, np.generic) else id for id in (user, item))
-    users, items = repeated(user, 1), repeated(item, 1)  # one id each, whatever their type
-    user_row, item_row = int(model._rows("user", users)[0]), int(model._rows("item", items)[0])
+    users, items = _one(model, "user", user), _one(model, "item", item)
+    user_row = int(model._learnt("user", model._rows("user", users))[0])
+    item_row = int(model._learnt("item", model._rows("item", items))[0])
     mean, std = model.predict(users, items, return_std=True)
     left, right = _belief(state.sides["user"], user_row), _belief(state.sides["item"], item_row)
     product = left.mean * right.mean
@@ -141,13 +142,14 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     moved = 0.0
     reasons: tuple[Reason, ...] = ()
     if user_row >= 0 and item_row >= 0:
-        coupled = model.membership == "coupled"
-        contributions = scale * rating_contributions(state, user_row, item_row, coupled=coupled)
+        contributions = scale * rating_contributions(
+            state, user_row, item_row, coupled=model._coupled
+        )
         moved = float(contributions.sum())
         reasons = _strongest(model, user_row, item_row, contributions, n)
     return Explanation(
-        user=user,
-        item=item,
+        user=users[0],
+        item=items[0],
         known_user=user_row >= 0,
         known_item=item_row >= 0,
         mean=float(mean[0]),
@@ -162,6 +164,16 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         item_communities=right.communities,
         reasons=reasons,
     )
+
+
+def _one(model: HeMF, side: str, given: Any) -> NDArray[Any]:
+    """Return an array of the one id, Python's own where it was NumPy's."""
+    ids, alone = model._ids(side, given)
+    if not alone:
+        raise DataError(f"explain is about one {side}, got several: {given!r}", value=given)
+    if isinstance(ids[0], np.generic):
+        ids[0] = ids[0].item()
+    return np.asarray(ids)
 
 
 def rating_contributions(

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from hemf.archive import Members, decoded, described, encoded, read_array, restored, write_archive
 from hemf.errors import DataError, ModelFileError, ParameterError
-from hemf.ratings import Ratings, Sparse, _transposed
+from hemf.ratings import Ratings, Sparse, transposed
+from hemf.training import standardised
 from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
     np.True_
     """
-    state, ratings = model._fitted(), model.ratings_
+    state, ratings, held_out = model._fitted(), model.ratings_, model.held_out_
     members: Members = {}
     manifest = {
         "format": FORMAT,
@@ -60,15 +61,31 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             "item": _describe_ids("item", ratings.items.ids[: ratings.n_items], members),
         },
         "ratings": described(ratings.by_user, "ratings", members),
-        "held_out": described(model.held_out_ and model.held_out_.by_user, "held_out", members),
+        "held_out": described(held_out and held_out.by_user, "held_out", members),
         "timestamps": described(ratings.timestamps, "ratings/timestamps", members),
+        "held_out_timestamps": described(
+            held_out and held_out.timestamps, "held_out/timestamps", members
+        ),
         "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
         "state": {name: encoded(getattr(state, name)) for name in _plain_names(state)},
+        "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
         "history": [described(report, "history", members) for report in model.history_],
     }
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
     write_archive(path, {MANIFEST: text, **members})
+
+
+def check_ids(ratings: Ratings) -> None:
+    """Raise what `save_model` would of ids that no model file can hold, before a fit is spent.
+
+    >>> import datetime
+    >>> check_ids(Ratings.from_any([("ann", datetime.date(2024, 2, 29), 5)]))
+    Traceback (most recent call last):
+    hemf.errors.DataError: item datetime.date(2024, 2, 29) cannot be saved: ids in a model file ...
+    """
+    _describe_ids("user", ratings.users.ids[: ratings.n_users], {})
+    _describe_ids("item", ratings.items.ids[: ratings.n_items], {})
 
 
 def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
@@ -135,7 +152,6 @@ def _read_manifest(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
 
 
 def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str, Any]) -> _Model:
-    from hemf.estimator import _standardised
     from hemf.inference.batch import BatchState
     from hemf.inference.callbacks import SweepReport
     from hemf.model.side import Side
@@ -145,6 +161,7 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     model = cls(**{name: decoded(form) for name, form in manifest["params"].items()})
     for name in _FITTED:
         setattr(model, name, decoded(manifest["fitted"][name]))
+    _check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
     ratings = model.ratings_ = _restore_ratings(manifest, archive)
     model.held_out_ = _restore_held_out(manifest, archive, ratings)
     # The saved numbers, so that the sums of another machine do not change the last digit.
@@ -157,13 +174,20 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     _require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
     _require(item.moments.mean.dtype == dtype, "the sides differ in their type")
-    rows = {
-        "user": _standardised(ratings.by_user, ratings, dtype.type),
-        "item": _standardised(ratings.by_item, ratings, dtype.type),
-    }
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
-    model._adopt(BatchState(sides=sides, rows=rows, **plain))
+    state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
+    _require_positive("state", state.noise, state.unit)
+    # Files of before it was kept say how the fit was made in the parameter alone.
+    coupled = manifest.get("coupled", model.membership == "coupled")
+    model._adopt(state, coupled=bool(coupled))
     return model
+
+
+def _check_scale(mean: Any, scale: Any, ends: Any) -> None:
+    _require(np.isfinite(mean), f"the mean of the ratings is {mean}")
+    _require_positive("scale of the ratings", scale)
+    ordered = ends is None or bool(np.isfinite(ends).all() and ends[0] <= ends[1])
+    _require(ordered, f"the range of the ratings is {ends}")
 
 
 def _check_side(side: Side, name: str, n_rows: int) -> None:
@@ -199,6 +223,18 @@ def _check_side(side: Side, name: str, n_rows: int) -> None:
         shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
     for array, shape in shared:
         _check(name, array, np.float64, shape)
+    _check_numbers(side, name)
+
+
+def _check_numbers(side: Side, name: str) -> None:
+    """Refuse what no fit can have ended in."""
+    prior, both, scales = side.prior, side.communities, side.noise_scales
+    _require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
+    _require_positive(name, prior.concentration, prior.spread, prior.dof)
+    _require_positive(name, both.strength, both.dof, both.sticks.taken, both.sticks.left)
+    _require_positive(name, np.diagonal(prior.scale), np.diagonal(both.scale, axis1=1, axis2=2))
+    if scales is not None:  # noise has an expectation for shapes above 1 only
+        _require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
 
 
 def _plain_names(state: BatchState) -> list[str]:
@@ -208,11 +244,8 @@ def _plain_names(state: BatchState) -> list[str]:
 def _restore_ratings(manifest: dict[str, Any], archive: zipfile.ZipFile) -> Ratings:
     users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in _SIDES)
     table = _restore_table(manifest["ratings"], archive, len(users), len(items))
-    timestamps = manifest["timestamps"]
-    if timestamps is not None:
-        timestamps = read_array(archive, timestamps["array"])
-        _check("ratings", timestamps, np.int64, (table.values.size,))
-    return Ratings(users, items, table, _transposed(table, len(items)), timestamps)
+    timestamps = _restore_timestamps(manifest["timestamps"], archive, table)
+    return Ratings(users, items, table, transposed(table, len(items)), timestamps)
 
 
 def _restore_held_out(
@@ -221,8 +254,19 @@ def _restore_held_out(
     if manifest["held_out"] is None:
         return None
     table = _restore_table(manifest["held_out"], archive, ratings.n_users, ratings.n_items)
-    by_item = _transposed(table, ratings.n_items)
-    return Ratings(ratings.users, ratings.items, table, by_item)
+    timestamps = _restore_timestamps(manifest.get("held_out_timestamps"), archive, table)
+    by_item = transposed(table, ratings.n_items)
+    return Ratings(ratings.users, ratings.items, table, by_item, timestamps)
+
+
+def _restore_timestamps(
+    form: Any, archive: zipfile.ZipFile, table: Sparse
+) -> NDArray[np.int64] | None:
+    if form is None:
+        return None
+    timestamps = read_array(archive, form["array"])
+    _check("ratings", timestamps, np.int64, (table.values.size,))
+    return timestamps
 
 
 def _restore_table(form: Any, archive: zipfile.ZipFile, n_users: int, n_items: int) -> Sparse:
@@ -315,6 +359,13 @@ def _check(where: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) 
         array.dtype == dtype and array.shape == shape,
         f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
     )
+    _require(bool(np.isfinite(array).all()), f"{where}: a number is missing or infinite")
+
+
+def _require_positive(where: str, *values: Any) -> None:
+    for value in values:
+        positive = bool(np.all(np.isfinite(value)) and np.all(np.greater(value, 0.0)))
+        _require(positive, f"{where}: a number that must be above 0 is not")
 
 
 def _require(condition: bool, otherwise: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from typing import Any, Self
+
+import numpy as np
 
 from hemf.errors import ParameterError
 
@@ -69,14 +72,17 @@ def whole_number(name: str, value: Any, *, at_least: int, at_most: int | None = 
     >>> whole_number("n_factors", 3, at_least=1)
     3
     """
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or int(value) < at_least or (at_most is not None and int(value) > at_most):
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None or whole < at_least or (at_most is not None and whole > at_most):
         limit = "" if at_most is None else f" and at most {at_most}"
         raise ParameterError(
             f"{name} must be a whole number of at least {at_least}{limit}, got {value!r}",
             value=value,
         )
-    return int(value)
+    return whole
 
 
 def number(name: str, value: Any, *, low: float, high: float = float("inf")) -> float:
@@ -106,3 +112,14 @@ def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
             f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}", value=value
         )
     return value
+
+
+def switch(name: str, value: Any) -> bool:
+    """Check what is either True or False, Python's or NumPy's.
+
+    >>> switch("return_std", True)
+    True
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{name} must be True or False, got {value!r}", value=value)
+    return bool(value)

@@ -84,8 +84,9 @@ class Ratings:
 
         ``data`` is a DataFrame (pandas, polars, Arrow), a path (Parquet, CSV, TSV, MovieLens
         ``.dat`` and ``u.data``), a SciPy sparse matrix (every stored entry is a rating), a tuple
-        of columns (users, items, ratings[, timestamps]), an array of 3 or 4 columns, a structured
-        array, a mapping of columns, a list of tuples or of records, or ``Ratings``.
+        of columns (users, items, ratings[, timestamps], lists or arrays), an array of 3 or 4
+        columns, a structured array, a mapping of columns, tuples or records in a list, tuples in a
+        tuple, or ``Ratings``.
 
         ``columns`` names the columns for user, item, rating[, timestamp], or gives their
         positions, or maps these words to names; by default the usual names are recognised.
@@ -102,6 +103,7 @@ class Ratings:
                 value=duplicates,
             )
         if isinstance(data, Ratings):
+            _reject_choice(columns)
             if users is None and items is None:
                 return data
             read = data._columns()
@@ -125,7 +127,7 @@ class Ratings:
             times = None if times is None else times[keep]
             indptr, indices = _kept(indptr, keep), indices[keep]
         by_user = Sparse(indptr, indices, values)
-        return cls(user_map, item_map, by_user, _transposed(by_user, len(item_map)), times)
+        return cls(user_map, item_map, by_user, transposed(by_user, len(item_map)), times)
 
     def __repr__(self) -> str:
         return f"Ratings({self.n_users} users, {self.n_items} items, {self.n_ratings} ratings)"
@@ -198,17 +200,22 @@ class Ratings:
             self.by_user.values[mask],
         )
         times = None if self.timestamps is None else self.timestamps[mask]
-        by_item = _transposed(kept, self.n_items)
+        by_item = transposed(kept, self.n_items)
         return Ratings(self.users, self.items, kept, by_item, times)
 
     def select(self, positions: Any) -> Ratings:
         """Ratings at these positions in the order of ``by_user``; a position counts once.
 
+        Truth values are a mask, as for :meth:`subset`.
+
         >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).select([1]).mean
         3.0
         """
+        positions = np.asarray(positions)
+        if positions.dtype == bool:
+            return self.subset(positions)
         mask = np.zeros(self.n_ratings, dtype=bool)
-        mask[np.asarray(positions, dtype=np.int64)] = True
+        mask[positions.astype(np.int64)] = True
         return self.subset(mask)
 
     def _columns(self) -> Columns:
@@ -237,10 +244,20 @@ def pairs_from_any(
     array(['tea', 'milk'], dtype=object)
     """
     if isinstance(data, Ratings):
+        _reject_choice(columns)
         read = data._columns()
     else:
         read = read_columns(data, columns, rated=False, users=users, items=items)
     return read.users.decode(), read.items.decode()
+
+
+def _reject_choice(columns: ColumnChoice) -> None:
+    if columns is not None:
+        raise ParameterError(
+            f"columns={columns!r}: Ratings have their columns already; leave columns out, "
+            "or choose them when reading the ratings",
+            value=columns,
+        )
 
 
 def _numbered(coded: CodedIds, known: Vocabulary | None) -> tuple[Vocabulary, NDArray[np.int32]]:
@@ -272,7 +289,13 @@ def _sorted_by_user(
     return by_user.data, *_as_contract(by_user)
 
 
-def _transposed(by_user: Sparse, n_items: int) -> Sparse:
+def transposed(by_user: Sparse, n_items: int) -> Sparse:
+    """Return the table of the other side.
+
+    >>> table = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).by_user
+    >>> transposed(table, 1).row(0)[1].tolist()
+    [5.0, 3.0]
+    """
     shape = (by_user.n_rows, n_items)
     by_item = sp.csr_array((by_user.values, by_user.indices, by_user.indptr), shape=shape).tocsc()
     return Sparse(*_as_contract(by_item), by_item.data)

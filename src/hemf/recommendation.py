@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arguments import as_ids, is_one
 from hemf.errors import DataError
 from hemf.inference.fit import one_blas_thread
 from hemf.model import predictive
 from hemf.model.side import Moments
 from hemf.options import generator
-from hemf.parameters import choice, number, whole_number
+from hemf.parameters import choice, number, switch, whole_number
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -31,17 +30,22 @@ def recommend(
     strategy: str,
     exploration: float,
     items: Any,
+    return_known: bool,
     rng: int | np.random.Generator | None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+) -> tuple[Any, ...]:
     """See `hemf.HeMF.recommend`."""
     n = whole_number("n", n, at_least=1)
     choice("strategy", strategy, STRATEGIES)
     exploration = number("exploration", exploration, low=0.0)
+    exclude_seen = switch("exclude_seen", exclude_seen)
+    return_known = switch("return_known", return_known)
     model._fitted()
     draws = generator(rng)
-    rows = model._rows("user", as_ids(user))
-    left = model._moments("user", with_stranger=bool((rows < 0).any()))
-    right = model._moments("item")
+    user_ids, alone = model._ids("user", user)
+    rows = model._rows("user", user_ids)
+    learnt = model._learnt("user", rows)
+    left = model._moments("user", with_stranger=bool((learnt < 0).any()))
+    right = _item_moments(model)
     allowed = _allowed(model, items)
     ids = model.ratings_.items.ids
     width = min(n, ids.size if allowed is None else int(allowed.sum()))
@@ -50,12 +54,12 @@ def recommend(
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
-            block = rows[start : start + step]
+            block = learnt[start : start + step]
             values = _scores(model, left, right, block, strategy, exploration, draws)
             if allowed is not None:
                 values[:, ~allowed] = -np.inf
             if exclude_seen:
-                _forget_seen(model, block, values)
+                _forget_seen(model, rows[start : start + step], values)
             best = predictive.best_columns(values, width)
             there = best.columns >= 0
             part = slice(start, start + block.size)
@@ -64,10 +68,20 @@ def recommend(
             if strategy == "mean" and model.rating_range_ is not None:
                 shown = np.clip(shown, *model.rating_range_)
             scores[part] = np.where(there, shown, np.nan)
-    if not is_one(user):
-        return found, scores
-    there = ~np.isnan(scores[0])
-    return _plain(found[0][there], ids), scores[0][there]
+    answer: tuple[Any, ...] = found, scores, learnt >= 0
+    if alone:
+        there = ~np.isnan(scores[0])
+        answer = _plain(found[0][there], ids), scores[0][there], learnt[0] >= 0
+    return answer if return_known else answer[:2]
+
+
+def _item_moments(model: HeMF) -> Moments:
+    """Moments of all items; those without a rating in training are strangers, as in `predict`."""
+    learnt = model._learnt("item", np.arange(model.n_items_))
+    if (learnt >= 0).all():
+        return model._moments("item")
+    extended = model._moments("item", with_stranger=True)
+    return Moments(extended.mean[learnt], extended.second[learnt])
 
 
 def _scores(
@@ -97,7 +111,9 @@ def _scores(
 def _allowed(model: HeMF, items: Any) -> npt.NDArray[np.bool_] | None:
     if items is None:
         return None
-    rows = model._rows("item", as_ids(items), unknown="error")
+    item_ids, _ = model._ids("item", items)
+    rows = model._rows("item", item_ids)
+    model._refuse("item", item_ids, rows < 0)
     if not rows.size:
         raise DataError("items is empty: there is nothing to choose from")
     allowed = np.zeros(model.n_items_, dtype=bool)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.errors import ParameterError
+from hemf.parameters import whole_number
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -95,11 +95,7 @@ class CommunityView:
 
     def members(self, community: int) -> list[Any]:
         """Ids whose most probable community this is, the surest first."""
-        if not 0 <= community < len(self):
-            raise ParameterError(
-                f"there is no community {community}; they are numbered 0 to {len(self) - 1}",
-                value=community,
-            )
+        community = whole_number("community", community, at_least=0, at_most=len(self) - 1)
         rows = np.flatnonzero(self.assignment == community)
         surest = np.argsort(-self.probabilities[rows, community], kind="stable")
         found: list[Any] = self.ids[rows[surest]].tolist()

@@ -61,3 +61,11 @@ def test_a_data_set_is_fetched_once_and_then_known_by_name(hemf, server, tmp_pat
     assert again.json["path"] == run.out.strip()
     fitted = hemf("fit", "ml-latest-small", "-o", "m.hemf", "--json", "--set", "max_sweeps=2")
     assert fitted.json["ratings"] == 64
+
+
+def test_a_fit_that_downloads_shows_the_terms_once(hemf, server):
+    fit = ("fit", "ml-latest-small", "-o", "m.hemf", "--set", "max_sweeps=2")
+    first = hemf(*fit, HEMF_DATASETS_URL=server)
+    assert first.code == 0, first.err
+    assert "GroupLens" in first.err
+    assert "GroupLens" not in hemf(*fit).err

@@ -16,6 +16,7 @@ BAD_FITS = {
     "an unknown kind of file": (["ratings.xls"], "cannot tell what kind of file"),
     "an empty file": (["empty.csv"], "empty.csv is empty"),
     "unknown columns": (["ratings.csv", "--columns", "who,what,stars"], "no column 'who'"),
+    "columns of a data set": (["ml-1m", "--columns", "a,b,c"], "leave --columns out"),
     "a textual rating": (["bad.csv"], "'good'"),
     "an unknown parameter": (["ratings.csv", "--set", "factors=3"], "it has n_factors, max_user"),
     "a setting without a value": (["ratings.csv", "--set", "n_factors"], "expected name=value"),
@@ -70,6 +71,27 @@ def test_predict_refuses_what_it_cannot_read_or_write(hemf, club, folder):
     assert_one_line(hemf("predict", club.model, "missing.csv"), "missing.csv: no such file")
     assert_one_line(hemf("predict", club.model, "."), "is a directory")
     assert_one_line(hemf("predict", club.model, "ratings.csv", "-o", "x.doc"), "must end in .csv")
+
+
+def test_the_advice_for_pairs_without_a_header_works(hemf, club, tmp_path):
+    (tmp_path / "p.csv").write_text("ann,tea\nbob,tea\n")
+    assert_one_line(hemf("predict", club.model, "p.csv"), "--columns 0,1")
+    assert hemf("predict", club.model, "p.csv", "--columns", "0,1", "--json").json["pairs"] == 2
+
+
+def test_ids_that_cannot_be_saved_are_refused_before_the_first_sweep(hemf, tmp_path, monkeypatch):
+    import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    days = [datetime.date(2024, 2, day) for day in (28, 29)]
+    table = pa.table({"user": days, "item": ["tea", "tea"], "rating": [5.0, 3.0]})
+    pq.write_table(table, tmp_path / "dates.parquet")
+    monkeypatch.setattr("hemf.HeMF.fit", lambda *_, **__: pytest.fail("a fit was begun"))
+    run = hemf("fit", "dates.parquet", "-o", "m.hemf")
+    assert_one_line(run, "user datetime.date(2024, 2, 28) cannot be saved")
+    assert not (tmp_path / "m.hemf").exists()
 
 
 def test_evaluate_names_the_models_there_are(hemf, folder):

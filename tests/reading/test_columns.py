@@ -64,6 +64,15 @@ def test_missing_columns_are_an_error_that_lists_those_found():
         find([])
 
 
+def test_the_advice_fits_what_was_found():
+    with pytest.raises(DataError, match=r"columns=\(0, 1, 2\) .* --columns 0,1,2$"):
+        find(["who", "what", "much"])
+    with pytest.raises(DataError, match=r"--columns 0,1; by position, the first line .* is data$"):
+        find(["ann", "tea"], rated=False)
+    with pytest.raises(DataError, match=r"found the columns who$"):
+        find(["who"])
+
+
 def test_one_column_cannot_be_two_things():
     with pytest.raises(DataError, match="'a' cannot be both user and item"):
         find(["a", "b"], ("a", "a", "b"))

@@ -11,6 +11,7 @@ import pytest
 
 from hemf.errors import DataError
 from hemf.reading.readers import read_columns
+from hemf.vocabulary import Vocabulary
 
 ROWS = [(7, 31, 2.5, 100), (7, 9, 4.0, 50), (8, 31, 1.0, 75)]
 
@@ -45,6 +46,9 @@ NAMES = ("userId", "movieId", "rating", "timestamp")
         ("spaces.txt", text(" ")),
         ("bars.txt", text("|", NAMES)),
         ("quoted.csv", text(",", ['"userId"', '"movieId"', '"rating"', '"timestamp"'])),
+        ("old-mac.csv", text(",", NAMES).replace("\n", "\r")),
+        ("old-mac.dat", text("::").replace("\n", "\r")),
+        ("blank-old-mac.csv", "\r\r" + text(",").replace("\n", "\r")),
         ("windows.csv", text(",", NAMES).replace("\n", "\r\n")),
         ("no-end.csv", text(",", NAMES).rstrip()),
         ("blank-lines.csv", "\n \n" + text(",", NAMES) + "\n\n"),
@@ -87,6 +91,24 @@ def test_parquet_with_text_or_coded_ratings_is_read(tmp_path):
     assert rows_of(tmp_path / "r.parquet") == [("a", "x", 3), ("b", "x", 4)]
 
 
+@pytest.mark.parametrize("ids", [[[1], [2]], [{"a": 1}, {"a": 2}]])
+def test_nested_columns_of_parquet_are_no_ids(tmp_path, ids):
+    table = pa.table({"user": ids, "item": ["a", "b"], "rating": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=r"user .* at row 0 is not hashable"):
+        read_columns(tmp_path / "r.parquet")
+
+
+def test_parquet_columns_of_one_name_are_told_apart_by_position(tmp_path):
+    columns = [pa.array(["a", "b"]), pa.array([1.0, 2.0]), pa.array(["x", "y"])]
+    table = pa.Table.from_arrays(columns, names=["id", "rating", "id"])
+    pq.write_table(table, tmp_path / "r.parquet")
+    assert rows_of(tmp_path / "r.parquet", columns=(0, 2, 1)) == [("a", "x", 1), ("b", "y", 2)]
+    assert rows_of(tmp_path / "r.parquet", columns=(2, 0, 1)) == [("x", "a", 1), ("y", "b", 2)]
+    with pytest.raises(DataError, match="2 columns are called 'id'"):
+        read_columns(tmp_path / "r.parquet", columns=("id", "id", "rating"))
+
+
 def test_ids_that_only_look_like_numbers_stay_text(tmp_path):
     path = tmp_path / "r.csv"
     ids = ["007", "7", "1e5", "2020-01-01", "true", "+3", "12345678901234567890", "-0", "NaN"]
@@ -98,6 +120,10 @@ def test_ids_that_only_look_like_numbers_stay_text(tmp_path):
     ("ids", "expected"),
     [
         (["1", "-2", "0", "999999999999999999"], [1, -2, 0, 999999999999999999]),
+        (["1234567890123456789", "7"], [1234567890123456789, 7]),
+        ([str(2**63 - 1), str(-(2**63))], [2**63 - 1, -(2**63)]),
+        ([str(2**63), "7"], [str(2**63), "7"]),
+        ([str(-(2**63) - 1), "7"], [str(-(2**63) - 1), "7"]),
         (["1", "2", "x"], ["1", "2", "x"]),
         (["日本", "a b", "naïve"], ["日本", "a b", "naïve"]),
     ],
@@ -106,6 +132,24 @@ def test_a_text_column_of_integers_is_integers_any_other_is_text(tmp_path, ids, 
     path = tmp_path / "r.tsv"
     path.write_text("".join(f"{id}\tx\t1\n" for id in ids), encoding="utf-8")
     assert [row[0] for row in rows_of(path)] == expected
+
+
+def test_blanks_after_a_separator_are_no_part_of_an_id(tmp_path):
+    (tmp_path / "r.csv").write_text("user, item, rating\na, x, 1\nb,x, 2\n c, a b, 3\n")
+    assert rows_of(tmp_path / "r.csv") == [("a", "x", 1), ("b", "x", 2), ("c", "a b", 3)]
+
+
+def test_blanks_are_kept_where_the_known_id_has_them(tmp_path):
+    (tmp_path / "r.csv").write_text("user,item,rating\na, x,1\na, y,2\n")
+    read = read_columns(tmp_path / "r.csv", items=Vocabulary([" x", "y"]))
+    assert read.items.decode().tolist() == [" x", "y"]
+
+
+def test_a_long_file_with_bare_carriage_returns_is_read_whole(tmp_path):
+    lines = [f"user-{number % 999},{number},3.5" for number in range(100_000)]
+    (tmp_path / "r.csv").write_bytes("\r".join(["user,item,rating", *lines]).encode())
+    assert (tmp_path / "r.csv").stat().st_size > 2**20  # more than Arrow reads at once
+    assert len(read_columns(tmp_path / "r.csv").items.distinct) == 100_000
 
 
 def test_quotes_protect_separators_but_not_in_movielens_files(tmp_path):
@@ -175,6 +219,7 @@ def test_what_cannot_be_read_is_an_error_with_its_name(tmp_path):
     (tmp_path / "empty.parquet").write_bytes(b"")
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"1,2,3\n" * 9999)[:20])
     (tmp_path / "latin.csv").write_bytes("user,item,rating\nJos\u00e9,x,3\n".encode("latin-1"))
+    (tmp_path / "wide.csv").write_bytes("user,item,rating\na,x,3\n".encode("utf-16"))
     (tmp_path / "none").write_text("1,2,3\n")
     for name, message in {
         "folder.csv": "is a directory",
@@ -186,7 +231,8 @@ def test_what_cannot_be_read_is_an_error_with_its_name(tmp_path):
         "torn.parquet": "cannot be read",
         "empty.parquet": "cannot be read",
         "torn.csv.gz": "cannot be read",
-        "latin.csv": "cannot be read.*UTF8",
+        "latin.csv": "is not UTF-8 text .* save it as UTF-8",
+        "wide.csv": "is not UTF-8 text .* save it as UTF-8",
     }.items():
         with pytest.raises(DataError, match=f"(?s){message}") as caught:
             read_columns(tmp_path / name)
@@ -209,7 +255,7 @@ def test_parquet_without_rows_or_columns_is_an_error(tmp_path):
     with pytest.raises(DataError, match="there are no rows"):
         read_columns(path)
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(DataError, match="found the columns a;"):
+    with pytest.raises(DataError, match=r"found the columns a$"):
         read_columns(path)
 
 

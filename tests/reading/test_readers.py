@@ -32,6 +32,7 @@ FORMS = {
     "polars, lazy": pl.LazyFrame(TABLE),
     "polars, categories": pl.DataFrame(TABLE).cast({"user": pl.Categorical}),
     "arrow": pa.table(TABLE),
+    "arrow, batch": pa.RecordBatch.from_pydict(TABLE),
     "mapping": TABLE,
     "tuple of lists": (USERS, ITEMS, RATINGS, TIMES),
     "tuple of arrays": tuple(map(np.array, (USERS, ITEMS, RATINGS, TIMES))),
@@ -39,6 +40,7 @@ FORMS = {
     "list of series": [pd.Series(column) for column in (USERS, ITEMS, RATINGS, TIMES)],
     "tuple of mixed columns": (pl.Series(USERS), pa.array(ITEMS), pd.Series(RATINGS), TIMES),
     "list of tuples": ROWS,
+    "tuple of tuples": tuple(ROWS),
     "list of lists": [list(row) for row in ROWS],
     "list of records": [dict(zip(TABLE, row, strict=True)) for row in ROWS],
     "iterator": iter(ROWS),
@@ -88,6 +90,42 @@ def test_a_stored_zero_is_a_rating():
 def test_mixed_ids_in_a_frame_are_kept():
     frame = pd.DataFrame({"user": [1, "1", (2, 3)], "item": [b"x", "x", 2.5], "rating": [1, 2, 3]})
     assert rows_of(frame) == [(1, b"x", 1), ("1", "x", 2), ((2, 3), 2.5, 3)]
+
+
+def test_arrow_batches_are_read_to_their_end():
+    batches = pa.table(TABLE).to_batches(max_chunksize=2)
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+    assert rows_of(reader) == ROWS
+
+
+def test_whatever_stands_for_a_path_is_one(tmp_path):
+    class Place:
+        def __init__(self, path):
+            self.path = path
+
+        def __fspath__(self):
+            return self.path
+
+    (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\n")
+    assert rows_of(Place(str(tmp_path / "r.csv"))) == [("a", "x", 1)]
+    assert rows_of(Place(bytes(tmp_path / "r.csv"))) == [("a", "x", 1)]
+
+
+def test_tuples_in_a_tuple_are_rows_and_lists_in_it_columns():
+    rows = ((1, 10, 5), (2, 10, 3), (3, 20, 1))
+    assert rows_of(rows) == list(rows)
+    assert rows_of(tuple(map(list, zip(*rows, strict=True)))) == list(rows)
+    with pytest.raises(DataError, match=r"give lists or arrays .* found 9"):
+        rows_of(((1,) * 9, (2,) * 9, (3,) * 9))
+
+
+def test_pairs_that_cannot_be_read_are_said_to_have_two_columns():
+    with pytest.raises(DataError, match=r"pairs cannot be read from NoneType.* of 2 columns"):
+        read_columns(None, rated=False)
+    with pytest.raises(DataError, match="one row for each pair and 2 columns"):
+        read_columns(np.ones(3), rated=False)
+    with pytest.raises(DataError, match=r"the columns user, item in .* columns=\(0, 1\)"):
+        read_columns(np.ones((3, 7)), rated=False)
 
 
 def test_a_frame_with_numbered_columns_is_chosen_by_number():

@@ -14,6 +14,7 @@ from hemf.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from hemf import HeMF, Ratings
     from hemf.cli.output import Output
+    from hemf.datasets import Dataset
     from hemf.vocabulary import Vocabulary
 
 Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M")]
@@ -112,6 +113,14 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
     if data in datasets.names() and not path.is_file():
         from hemf.cli.progress import download
 
+        if chosen is not None:
+            raise ParameterError(
+                f"--columns {columns}: the columns of the data set {data} are known; "
+                "leave --columns out",
+                value=columns,
+            )
+        if datasets.cached(data) is None:
+            show_terms(output, datasets.find(data))
         with download(output, data) as progress:
             datasets.fetch(data, progress=progress)
         with output.status(f"reading {data}"):
@@ -124,6 +133,11 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
         )
     with output.status(f"reading {data}"):
         return Ratings.from_any(path, columns=chosen, **options)
+
+
+def show_terms(output: Output, entry: Dataset) -> None:
+    """Say what a data set is and on what terms, as is due before it is downloaded."""
+    output.remark(f"{entry.title}: {entry.terms}")
 
 
 def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hemf.cli.arguments import show_terms
 from hemf.cli.command import command
 from hemf.cli.output import Output
 
@@ -52,7 +53,7 @@ def fetch(output: Output, name: Name) -> None:
     from hemf.cli.progress import download
 
     entry = datasets.find(name)
-    output.remark(f"{entry.title}: {entry.terms}")
+    show_terms(output, entry)
     with download(output, name) as progress:
         place = datasets.fetch(name, progress=progress)
     document = {"name": name, "path": str(place), "terms": entry.terms, "citation": entry.citation}

@@ -38,11 +38,13 @@ def fit(
 ) -> None:
     """Learn from ratings and keep the model in a file."""
     from hemf.cli.progress import FitProgress, warm_up
+    from hemf.io import check_ids
 
     model = arguments.new_model(settings, seed, n_jobs)
     arguments.check_writable(model_file, apart_from=[data], regular=True)
     arguments.check_writable(report, apart_from=[data, model_file])
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
+    check_ids(ratings)
     warm_up(output, model)
     with FitProgress(output) as progress:
         model.fit(ratings, callbacks=[progress])

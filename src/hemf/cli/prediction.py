@@ -122,7 +122,9 @@ def recommend(
 
     with output.status(f"reading {model_file}"):
         model = HeMF.load(model_file)
-    found = [arguments.find_id(model.ratings_.users, text) for text in users]
+    ids = [arguments.find_id(model.ratings_.users, text)[0] for text in users]
+    known_users = model.recommend(ids, 1, return_known=True)[-1].tolist()
+    found = list(zip(ids, known_users, strict=True))
     for user, known in found:
         if not known:
             output.remark(f"user {user} is not known; this is what suits a newcomer")

@@ -25,7 +25,7 @@ def prior_predictive(communities: Communities, layout: Layout) -> tuple[Float64,
     Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ.
     """
     weights, order = communities.sticks.weights, communities.order
-    # E[Σ] = W/(ι-L-1) exists only for ι > L+1; below that the mode's W/(ι+L+1) bounds it.
+    # E[Σ] = W/(ι-L-1) exists only for ι > L+1; where it does not, the mode W/(ι+L+1) stands in.
     freedom = communities.dof - order - 1.0
     divisor = np.where(freedom > 0.0, freedom, communities.dof + order + 1.0)
     covariance = communities.scale / divisor[:, None, None]

@@ -50,8 +50,8 @@ def locate(
     chosen = _chosen(columns, required)
     if names is None and columns is None and width > len(ROLES):
         raise DataError(
-            f"{where}: expected the columns {', '.join(ROLES)} in this order, found {width}; "
-            "choose with columns=(0, 1, 2)",
+            f"{where}: expected the columns {', '.join(wanted)} in this order, found {width}; "
+            f"choose with columns={tuple(range(len(required)))}",
             value=width,
         )
     positions: dict[str, int] = {}
@@ -69,9 +69,8 @@ def locate(
             missing.append(role)
     if missing:
         raise DataError(
-            f"{where}: no column for {', '.join(missing)}; found {_listed(names, width)}; "
-            f"name them with columns=({', '.join(map(repr, required))}) "
-            f"or, on the command line, --columns {','.join(required)}",
+            f"{where}: no column for {', '.join(missing)}; found {_listed(names, width)}"
+            f"{_advice(len(required), width, rated=rated)}",
             value=list(names) if names is not None else width,
         )
     _reject_shared(positions, names, where)
@@ -164,6 +163,18 @@ def _reject_shared(positions: dict[str, int], names: Sequence[Any] | None, where
                 f"{where}: column {name!r} cannot be both {taken[position]} and {role}", value=name
             )
         taken[position] = role
+
+
+def _advice(needed: int, width: int, *, rated: bool) -> str:
+    if width < needed:
+        return ""  # there is nothing to choose from
+    places = range(needed)
+    # See `is_header`.
+    meaning = "" if rated else "; by position, the first line of a text file is data"
+    return (
+        f"; choose by name or position, such as columns={tuple(places)} or, on the command line, "
+        f"--columns {','.join(map(str, places))}{meaning}"
+    )
 
 
 def _listed(names: Sequence[Any] | None, width: int) -> str:

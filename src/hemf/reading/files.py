@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ TEXT = (*_SEPARATORS, ".dat", ".data", ".base", ".test", ".txt")
 COMPRESSED = (".gz", ".bz2", ".zst")
 
 _FIRST_BYTES = 1 << 16
+_LINE_END = re.compile("\r\n?|\n")  # as Arrow has it
 _SEPARATOR_BYTE = "\x1f"  # the ASCII unit separator stands in for "::", which Arrow cannot split at
 
 
@@ -92,11 +95,18 @@ def _open_parquet(path: Path) -> Source:
     def read(positions: Sequence[int]) -> list[Any]:
         names = [schema.names[position] for position in positions]
         # Most files hold text as codes and a dictionary: keep it so, and there is less to hash.
-        options = {"read_dictionary": names[:2], "pre_buffer": True}
+        coded = [names[place] for place in (0, 1) if not schema.types[positions[place]].num_fields]
+        options = {"read_dictionary": coded, "pre_buffer": True}
         # Not read_table: that loads Arrow's data sets, and with them pandas.
         with _readable(path), pq.ParquetFile(path, **options) as file:
-            table = file.read(columns=names)
-        return [table[name] for name in names]
+            table = file.read(columns=list(set(names)))
+
+        def column(position: int) -> Any:
+            name = schema.names[position]  # which another column may have too
+            which = schema.get_all_field_indices(name).index(position)
+            return table.column(table.schema.get_all_field_indices(name)[which])
+
+        return [column(position) for position in positions]
 
     return Source(schema.names, len(schema.names), read, str(path))
 
@@ -105,13 +115,14 @@ def _open_text(path: Path, suffix: str, columns: ColumnChoice, *, rated: bool) -
     import pyarrow as pa
 
     with _readable(path), pa.input_stream(str(path), compression="detect") as stream:
-        head = stream.read(_FIRST_BYTES).decode("utf-8-sig", errors="replace")
-    lines = head.split("\n")
+        head = stream.read(_FIRST_BYTES)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _not_utf8(path)
+    lines = _LINE_END.split(head.decode("utf-8-sig", errors="replace"))
     blank = next((count for count, line in enumerate(lines) if line.strip()), None)
     if blank is None:
         raise DataError(f"{path} is empty", value=str(path))
-    first = lines[blank].rstrip("\r")
-    separator, fields = _split(first, suffix)
+    separator, fields = _split(lines[blank], suffix)
     has_header = is_header(fields, columns, rated=rated)
     if has_header and not any(line.strip() for line in lines[blank + 1 :]):
         raise DataError(f"{path}: there are no rows", value=str(path))
@@ -166,7 +177,9 @@ def _read_text(
     with _readable(path):
         try:
             return [table()[name] for name in chosen]
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid as error:
+            if "invalid UTF8" in str(error):
+                raise _not_utf8(path) from error
             # Once more, to learn which row has too few or too many fields: one thread can count.
             uneven: list[Any] = []
 
@@ -181,6 +194,12 @@ def _read_text(
             if not uneven:
                 raise
             raise _uneven(path, uneven[0], skip) from None
+
+
+def _not_utf8(path: Path) -> DataError:
+    return DataError(
+        f"{path} is not UTF-8 text (perhaps Latin-1 or UTF-16); save it as UTF-8", value=str(path)
+    )
 
 
 def _uneven(path: Path, bad: Any, skip: int) -> DataError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,11 @@ from numpy.typing import NDArray
 from hemf.errors import DataError
 from hemf.reading.columns import ColumnChoice, locate
 from hemf.reading.files import Source, open_file
-from hemf.reading.identifiers import CodedIds, factorise
+from hemf.reading.identifiers import CodedIds, factorise, numbers_of
 from hemf.reading.values import ratings_from, timestamps_from
 
 if TYPE_CHECKING:
     from hemf.vocabulary import Vocabulary
-
-_KINDS = (
-    "a DataFrame, a path, a SciPy sparse matrix, a tuple of columns, an array of 3 or 4 columns, "
-    "or a list of tuples"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,22 +74,26 @@ def open_source(data: Any, columns: ColumnChoice = None, *, rated: bool = True) 
     >>> open_source({"user": ["ann"], "item": ["tea"]}).names
     ['user', 'item']
     """
-    if isinstance(data, (str, Path)):
-        return open_file(Path(data), columns, rated=rated)
+    if isinstance(data, (str, os.PathLike)):
+        return open_file(Path(os.fsdecode(data)), columns, rated=rated)
     if sp.issparse(data):
         entries = data.tocoo()
         return _from_columns([entries.row, entries.col, entries.data], "sparse matrix")
     if isinstance(data, np.ndarray):
-        return _from_numpy(data)
+        return _from_numpy(data, rated=rated)
     if isinstance(data, Mapping):
         return _from_columns(list(data.values()), "mapping", list(data))
     if isinstance(data, tuple):
+        if data and all(isinstance(row, tuple) for row in data):
+            rows = "tuple of rows (give lists or arrays where these are columns)"
+            return _from_columns(_transposed(list(data)), rows)
         return _from_columns(list(data), "tuple of columns")
+    data = _as_table(data)
     if isinstance(data, Iterator):
         data = list(data)
     if isinstance(data, list):
         return _from_list(data)
-    return _from_frame(data)
+    return _from_frame(data, rated=rated)
 
 
 def _from_columns(values: list[Any], where: str, names: list[Any] | None = None) -> Source:
@@ -108,16 +108,21 @@ def _sized(values: Any, where: str) -> Any:
         return values
     if isinstance(values, Iterator):
         return list(values)
-    raise DataError(f"{where}: expected columns, got {values!r}; expected {_KINDS}", value=values)
+    raise DataError(
+        f"{where}: expected columns, got {values!r}; give a tuple of lists or arrays, "
+        "or a list of tuples",
+        value=values,
+    )
 
 
-def _from_numpy(data: NDArray[Any]) -> Source:
+def _from_numpy(data: NDArray[Any], *, rated: bool) -> Source:
     names = data.dtype.names
     if names is not None:
         return _from_columns([data[name] for name in names], "structured array", list(names))
     if data.ndim != 2:
+        row, width = ("rating", "3 or 4") if rated else ("pair", "2")
         raise DataError(
-            f"array: expected one row for each rating and 3 or 4 columns, got shape {data.shape}",
+            f"array: expected one row for each {row} and {width} columns, got shape {data.shape}",
             value=data.shape,
         )
     return _from_columns(list(data.T), "array")
@@ -149,22 +154,37 @@ def _transposed(rows: list[Any]) -> list[Any]:
     for number, row in enumerate(rows):
         if not isinstance(row, (tuple, list)) or len(row) != width:
             raise DataError(
-                f"list: row {number} is {row!r}, but row 0 has {width} fields",
+                f"row {number} is {row!r}, but row 0 has {width} fields",
                 value=row,
                 row=number,
             )
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _from_frame(data: Any) -> Source:
+def _as_table(data: Any) -> Any:
+    """Arrow's batches as a table; anything else as it is, and without waking Arrow."""
+    if type(data).__module__.partition(".")[0] != "pyarrow":
+        return data
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    return data.read_all() if isinstance(data, pa.RecordBatchReader) else data
+
+
+def _from_frame(data: Any, *, rated: bool) -> Source:
     import narwhals as nw
 
     try:
         frame = nw.from_native(data)
     except TypeError:
-        kind = type(data).__name__
-        message = f"ratings cannot be read from {kind}; expected {_KINDS}"
-        raise DataError(message, value=data) from None
+        what, width = ("ratings", "3 or 4") if rated else ("pairs", "2")
+        raise DataError(
+            f"{what} cannot be read from {type(data).__name__}; expected a DataFrame, a path, a "
+            f"SciPy sparse matrix, a tuple of columns, an array of {width} columns, or a list of "
+            "tuples",
+            value=data,
+        ) from None
     except Exception as error:  # narwhals' own, such as two columns of one name
         raise DataError(f"frame: {error}") from error
     names = list(frame.collect_schema().names())
@@ -185,26 +205,25 @@ def _reject_unequal(found: dict[str, Any], where: str) -> None:
 
 
 def _settle_text(coded: CodedIds, known: Vocabulary | None, role: str) -> CodedIds:
-    """Decide which ids of a text file are integers."""
+    """Decide which ids of a text file are integers, and drop blanks that follow a separator."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    coded = _without_leading_blanks(coded, known)
     texts = coded.distinct
     trimmed = pc.utf8_trim_whitespace(texts)
     blank = pc.index(trimmed, "").as_py()
     if blank >= 0:
         row = int((coded.codes == blank).argmax())
         raise DataError(f"{role} at row {row} is missing", value="", row=row)
-    # 007 and 7 are two ids, so only what an integer would be written as counts.
-    whole = pc.match_substring_regex(trimmed, r"^(0|-?[1-9][0-9]{0,17})$").to_numpy(
-        zero_copy_only=False
-    )
+    whole = _are_integers(trimmed)
     if known is None or len(known) == 0:
         as_integers = whole if whole.all() else np.zeros_like(whole)
     elif known.ids.dtype == np.int64:
         as_integers = whole
     else:
         only_as_integer = np.zeros_like(whole)
-        only_as_integer[whole] = known.rows(trimmed.filter(whole).cast("int64")) >= 0
+        only_as_integer[whole] = known.rows(trimmed.filter(pa.array(whole)).cast("int64")) >= 0
         as_integers = only_as_integer & (known.rows(texts) < 0)
     if not as_integers.any():
         return coded
@@ -214,3 +233,33 @@ def _settle_text(coded: CodedIds, known: Vocabulary | None, role: str) -> CodedI
         pairs = zip(texts.to_pylist(), as_integers, strict=True)
         settled = factorise([int(text) if is_int else text for text, is_int in pairs], role)
     return CodedIds(settled.codes[coded.codes], settled.distinct)
+
+
+def _without_leading_blanks(coded: CodedIds, known: Vocabulary | None) -> CodedIds:
+    """Read ``a, x`` like ``a,x``, unless the id with the blank is a known one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = coded.distinct
+    bare = pc.utf8_ltrim_whitespace(texts)
+    if bare.equals(texts):
+        return coded
+    if known is not None and len(known):
+        bare = pc.if_else(pa.array(known.rows(texts) >= 0), texts, bare)
+    inner = factorise(bare)
+    return CodedIds(inner.codes[coded.codes], inner.distinct)
+
+
+def _are_integers(texts: Any) -> NDArray[np.bool_]:
+    """Which texts are what an int64 would be written as: 007 and 7 are two ids."""
+    import pyarrow.compute as pc
+
+    found = pc.match_substring_regex(texts, r"^(0|-?[1-9][0-9]{0,18})$")
+    written = np.array(found.to_numpy(zero_copy_only=False))
+    candidates = texts.filter(found)
+    if len(candidates):
+        # 19 digits always fit 64 bits without a sign, but not always with one.
+        sizes = numbers_of(pc.utf8_ltrim(candidates, "-").cast("uint64"))
+        negative = pc.starts_with(candidates, "-").to_numpy(zero_copy_only=False)
+        written[written] = sizes <= np.where(negative, np.uint64(2**63), np.uint64(2**63 - 1))
+    return written

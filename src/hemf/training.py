@@ -1,0 +1,101 @@
+"""Ratings as a fit takes them and is judged on: split, standardised, or beside predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.errors import DataError
+from hemf.ratings import Ratings, Sparse, pairs_from_any
+from hemf.reading.readers import read_columns
+
+if TYPE_CHECKING:
+    from hemf.engines.threads import Rows
+    from hemf.inference.batch import BatchState
+
+Floats = npt.NDArray[np.float64]
+
+
+def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
+    """Return the ratings of each side with their mean at 0 and their scale 1.
+
+    >>> rows = standardised(Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]), np.float32)
+    >>> rows["item"].values.tolist()
+    [1.0, -1.0]
+    """
+    from hemf.engines.threads import Rows
+
+    def side(table: Sparse) -> Rows:
+        # In float64: of large ratings that differ little, float32 would leave few digits.
+        values = table.values.astype(np.float64)
+        values -= ratings.mean
+        values /= ratings.scale
+        return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))
+
+    return {"user": side(ratings.by_user), "item": side(ratings.by_item)}
+
+
+def hold_out(
+    data: Ratings, fraction: float, rng: np.random.Generator
+) -> tuple[Ratings, Ratings, Callable[[BatchState], float]]:
+    """Split the ratings; also return a function that measures a state on the second part.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> hold_out(data, 0.5, np.random.default_rng(0))[:2]
+    (Ratings(2 users, 1 items, 1 ratings), Ratings(2 users, 1 items, 1 ratings))
+    """
+    from hemf.evaluation.splits import random_split
+    from hemf.model.predictive import pair_moments
+
+    if data.n_ratings < 2:
+        raise DataError("a single rating cannot be split; set validation_fraction=0")
+    kept, held = random_split(data.n_ratings, fraction, rng=rng)
+    train = data.select(kept)
+    user_rows, item_rows, values = data.triples()
+    users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
+    ratings = values[held]
+
+    def error(state: BatchState) -> float:
+        left, right = state.sides["user"].moments, state.sides["item"].moments
+        mean, _ = pair_moments(left, right, users, items, variance=False)
+        predicted = train.mean + train.scale * mean
+        return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
+
+    return train, data.select(held), error
+
+
+def rated_pairs(
+    ratings: Any, y: Any, columns: Any, *, like: Ratings
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
+    """Return users, items and ratings of anything that `hemf.HeMF.fit` takes, row by row.
+
+    Ids in text are read as those of ``like`` are, and a pair rated twice stays twice.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> rated_pairs([("bob", "tea")], [4], None, like=data)[2]
+    array([4.])
+    """
+    if y is not None:
+        users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
+        ratings, columns = (users, items, y), None
+    if isinstance(ratings, Ratings):
+        return *pairs_from_any(ratings), ratings.by_user.values.astype(np.float64)
+    read = read_columns(ratings, columns, users=like.users, items=like.items)
+    assert read.ratings is not None
+    return read.users.decode(), read.items.decode(), read.ratings.astype(np.float64)
+
+
+def explained_share(actual: Floats, predicted: Floats) -> float:
+    """Return R²; of ratings that are all equal, 1 if they are met and else 0.
+
+    >>> explained_share(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    0.5
+    """
+    if not actual.size:
+        raise DataError("there are no ratings to score predictions on")
+    missed = float(np.sum((actual - predicted) ** 2))
+    spread = float(np.sum((actual - actual.mean()) ** 2))
+    return 1.0 - missed / spread if spread > 0.0 else float(missed == 0.0)
