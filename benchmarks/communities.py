@@ -21,7 +21,7 @@ from hemf import HeMF
 from hemf.evaluation import random_split
 
 BAR = 0.002
-TOLERANCE = 1e-5
+TOLERANCE = 4e-6
 
 
 def splits(count: int) -> Iterator[tuple[str, Columns, Columns]]:
