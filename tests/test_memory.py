@@ -54,6 +54,7 @@ def test_the_estimate_is_about_what_a_fit_takes(parameters):
     options = fit_options(model)
     clone(model).set_params(max_sweeps=1).fit(table(4, 2))  # loads what a fit needs
     estimate = memory.fit_bytes(ratings, options, validated="validation_fraction" in parameters)
+    # Too high where no split happens to be tried while the best state is kept.
     assert 0.7 < estimate / traced_peak(model, ratings) < 1.5
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -24,18 +25,22 @@ OTHER_SETS = ["monti-flixster", "monti-douban", "kiba-dta", "chembl-ic50-346targ
 LARGE_SETS = ["eachmovie-ads-sample", "jester-1"]
 
 
-@pytest.fixture(scope="module")
-def accuracy(shared_data: Path) -> ModuleType:
-    """The benchmark of accuracy, for its splits and its biases."""
+def benchmark(name: str) -> ModuleType:
+    """A module of the benchmarks' folder."""
     folder = str(Path(__file__).resolve().parents[1] / "benchmarks")
     sys.path.insert(0, folder)
     try:
-        import accuracy
-        import communities  # noqa: F401  (for the test that asks for it)
+        return import_module(name)
     finally:
         sys.path.remove(folder)
-    accuracy.FOLDER = shared_data
-    return accuracy
+
+
+@pytest.fixture(scope="module")
+def accuracy(shared_data: Path) -> ModuleType:
+    """The benchmark of accuracy, for its splits and its biases."""
+    module = benchmark("accuracy")
+    module.FOLDER = shared_data
+    return module
 
 
 def split(accuracy: ModuleType, name: str):
@@ -76,15 +81,22 @@ def test_movielens_1m_with_the_defaults(accuracy):
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(reason="0.0018 to 0.0021, by seed; see docs/notation.md", strict=False)
 def test_communities_pay_on_movielens_1m(accuracy):
-    """On the mean of three splits; on one, chance is a fifth of what is asked for."""
-    split(accuracy, "ml-1m")  # skips where the data is not
-    import communities
+    row = benchmark("communities").gain(*split(accuracy, "ml-1m"), seed=0)
+    assert row["gain"] >= 0.002
 
+
+@pytest.mark.slow
+def test_communities_pay_on_the_mean_of_splits_of_movielens_1m(accuracy):
+    split(accuracy, "ml-1m")  # skips where the data is not
+    communities = benchmark("communities")
     gains = [communities.gain(train, test, seed=0) for _, train, test in communities.splits(2)]
-    assert np.mean([row["gain"] for row in gains]) >= communities.BAR == 0.002
+    assert np.mean([row["gain"] for row in gains]) >= 0.002
     assert min(row["gain"] for row in gains) > 0.001
     assert min(row["bound"] for row in gains) > 0
+    assert all(row["converged"] for row in gains)
+    assert all(min(row["communities"]) > 1 for row in gains)
 
 
 @pytest.mark.parametrize(

@@ -117,3 +117,12 @@ def club(tmp_path_factory: pytest.TempPathFactory) -> Club:
     )  # fmt: skip
     assert fitted.code == 0, fitted.err
     return Club(folder, paths["ratings"], paths["train"], paths["test"], model, fitted)
+
+
+@pytest.fixture
+def evaluate_keys() -> list[str]:
+    """What others rely on finding in the answer of ``hemf evaluate``, in this order."""
+    return [
+        "rmse", "mae", "train_rmse", "coverage90", "seconds", "cpu_seconds", "peak_rss_mb",
+        "sweeps", "user_communities", "item_communities",
+    ]  # fmt: skip

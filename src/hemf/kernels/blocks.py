@@ -140,6 +140,40 @@ def load_lanes(
 
 
 @inner
+def load_block(
+    start: int,
+    count: int,
+    batch_start: int,
+    gathered: int,
+    last: int,
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    other_mean: Any,
+    other_second: Any,
+    other_weight: Any,
+    grams: Any,
+    moments: Any,
+    row_squares: Any,
+    gram: Any,
+    moment: Any,
+    squares: Any,
+) -> tuple[int, int]:
+    """Put rows side by side; gather the next batch, up to ``last``, if they are not in this one.
+
+    Returns the rows that the batch begins and ends with.
+    """
+    if start + count > gathered:
+        batch_start, gathered = start, min(start + grams.shape[0], last)
+        gather_batch(
+            start, gathered - start, indptr, indices, values,
+            other_mean, other_second, other_weight, grams, moments, row_squares,
+        )  # fmt: skip
+    load_lanes(start - batch_start, count, grams, moments, row_squares, gram, moment, squares)
+    return batch_start, gathered
+
+
+@inner
 def data_part(
     gram: Any,
     moment: Any,

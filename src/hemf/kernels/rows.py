@@ -36,9 +36,8 @@ from hemf.kernels.blocks import (
     add_outer,
     batch_rows,
     data_part,
-    gather_batch,
     half_log_det_inverse,
-    load_lanes,
+    load_block,
     normalise,
     write_block,
 )
@@ -107,15 +106,11 @@ def coupled_rows(
         size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
         for start in range(low, high, WIDTH):
             count = min(WIDTH, high - start)
-            if start + count > gathered:
-                batch_start, gathered = start, min(start + batch, cuts[end])
-                gather_batch(
-                    start, gathered - start, indptr, indices, values,
-                    other_mean, other_second, other_weight, grams, moments, row_squares,
-                )  # fmt: skip
-            load_lanes(
-                start - batch_start, count, grams, moments, row_squares, gram, moment, squares
-            )
+            batch_start, gathered = load_block(
+                start, count, batch_start, gathered, cuts[end], indptr, indices, values,
+                other_mean, other_second, other_weight, grams, moments, row_squares,
+                gram, moment, squares,
+            )  # fmt: skip
             data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
             for d in range(communities):
                 c = 0 if tied else d
@@ -239,15 +234,11 @@ def mean_field_rows(
         size, first, scatter = sizes[chunk], firsts[chunk], scatters[chunk]
         for start in range(low, high, WIDTH):
             count = min(WIDTH, high - start)
-            if start + count > gathered:
-                batch_start, gathered = start, min(start + batch, cuts[end])
-                gather_batch(
-                    start, gathered - start, indptr, indices, values,
-                    other_mean, other_second, other_weight, grams, moments, row_squares,
-                )  # fmt: skip
-            load_lanes(
-                start - batch_start, count, grams, moments, row_squares, gram, moment, squares
-            )
+            batch_start, gathered = load_block(
+                start, count, batch_start, gathered, cuts[end], indptr, indices, values,
+                other_mean, other_second, other_weight, grams, moments, row_squares,
+                gram, moment, squares,
+            )  # fmt: skip
             data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
             for d in range(communities):
                 c = 0 if tied else d
