@@ -63,6 +63,10 @@ class DuplicateWarning(UserWarning):
     """The same pair was rated more than once; the last rating was kept."""
 
 
+class HistoryWarning(UserWarning):
+    """An answer that needs ratings which the model was told not to keep."""
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line that called into hemf, however deep inside the reason is found."""
     frame, level = inspect.currentframe(), 1

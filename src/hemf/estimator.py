@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from hemf.explanation import Explanation
     from hemf.inference.batch import BatchState
     from hemf.inference.callbacks import Callback, SweepReport
+    from hemf.inference.online import OnlineState
     from hemf.model.side import Moments
+    from hemf.streaming import Learner
     from hemf.views import Biclusters, CommunityView
+    from hemf.visitor import Visitor
+    from hemf.vocabulary import Vocabulary
 
 Floats = npt.NDArray[np.float64]
 SIDES = ("user", "item")
@@ -70,6 +75,19 @@ class HeMF(Parametrised):
         Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
     duplicates
         What to do with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``, ``"error"``.
+    history
+        What `partial_fit` keeps of the ratings: ``"full"``: all of them, and a touched row is
+        refreshed against today's factors of all that it has rated. A number: so many of each row,
+        older ones summed up. ``"none"``: sums alone, in memory that ratings do not add to.
+    forgetting
+        What is left of a rating's weight, online, after each later one of the same row; a pair is
+        for users and items. With less than 1, tastes may drift.
+    refresh
+        Rows of each side, those with the oldest information, that are refreshed for each rating
+        that is learnt online.
+    max_online_communities
+        How many communities a side may grow to online; ``None``: as many as the ratings call for.
+        A side with at most one by the limits above keeps to that.
     n_jobs
         Threads; ``None`` or -1 for all cores. The result is the same for any number.
     dtype
@@ -108,6 +126,10 @@ class HeMF(Parametrised):
         validation_fraction: float = 0.0,
         rating_range: str | tuple[float, float] | None = "observed",
         duplicates: str = "last",
+        history: str | int = "full",
+        forgetting: float | tuple[float, float] = 1.0,
+        refresh: float = 0.0,
+        max_online_communities: int | None = None,
         n_jobs: int | None = None,
         dtype: str = "float32",
         rng: int | np.random.Generator | None = None,
@@ -129,6 +151,10 @@ class HeMF(Parametrised):
         self.validation_fraction = validation_fraction
         self.rating_range = rating_range
         self.duplicates = duplicates
+        self.history = history
+        self.forgetting = forgetting
+        self.refresh = refresh
+        self.max_online_communities = max_online_communities
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.rng = rng
@@ -167,21 +193,113 @@ class HeMF(Parametrised):
             train, held_out, validate = hold_out(data, self.validation_fraction, rng)
         rows, unit = standardised(train, options.dtype), train.scale
         result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=tuple(callbacks))
-        self.ratings_ = train
-        self.held_out_: Ratings | None = held_out
-        self.rating_range_ = resolved_range(self.rating_range, data)
-        self.global_mean_ = train.mean
-        self.rating_scale_ = train.scale
-        self.history_: list[SweepReport] = result.history
-        self.converged_ = result.converged
-        self._adopt(result.state, coupled=options.coupled)
+        with self._turn:
+            self._table = train
+            self.held_out_: Ratings | None = held_out
+            self.rating_range_ = resolved_range(self.rating_range, data)
+            self.global_mean_ = train.mean
+            self.rating_scale_ = train.scale
+            self.history_: list[SweepReport] = result.history
+            self.converged_ = result.converged
+            self._adopt(result.state, coupled=options.coupled)
         return self
 
-    def _adopt(self, state: BatchState, *, coupled: bool) -> None:
+    def partial_fit(
+        self,
+        ratings: Any = None,
+        y: Any = None,
+        *,
+        removed: Any = None,
+        previous: Any = None,
+        columns: Any = None,
+    ) -> Self:
+        """Learn from more ratings, on top of what is known or from nothing.
+
+        New users and items are welcome. A pair that is in the history is a changed rating.
+        ``removed`` are pairs whose ratings are taken back. Where the history is not full, the model
+        cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
+        ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
+
+        All of the batch is learnt at once: the users it touches, then the items, then what they
+        share. If anything is wrong with it, the model stays as it was. Threads wait for each other.
+
+        >>> model = HeMF(n_factors=2, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3)])
+        >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
+        3
+        """
+        from hemf.streaming import partial_fit
+
+        with self._turn:
+            partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
+        return self
+
+    def predict_then_learn(
+        self, ratings: Any, y: Any = None, *, columns: Any = None, return_seconds: bool = False
+    ) -> Any:
+        """Learn ratings one at a time, and return what was predicted of each just before.
+
+        They are taken in the order given, `Ratings` by their timestamps. With ``return_seconds``
+        also how long each took. What users and items share, their communities and the noise, is
+        brought up to date every so many ratings. Very first, 0 is predicted where no
+        ``rating_range`` is given.
+
+        >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
+        >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
+        np.float64(3.0)
+        """
+        from hemf.streaming import predict_then_learn
+
+        return_seconds = switch("return_seconds", return_seconds)
+        expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
+        return (expected, seconds) if return_seconds else expected
+
+    def fold_in(self, ratings: Any, y: Any = None, *, columns: Any = None) -> Visitor:
+        """Return the posterior of a visitor with these ratings; the model stays as it is.
+
+        ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. See
+        `Visitor`.
+        """
+        from hemf.visitor import fold_in
+
+        with self._turn:
+            return fold_in(self, ratings, y, columns=columns)
+
+    def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
         """Take over a state; everything derived from an earlier one is forgotten."""
         self.state_ = state
+        self._learner: Learner | None = None
         self._coupled = coupled  # the parameter may be set anew while this state stays
         self._strangers: dict[str, Moments] = {}
+
+    def _take(self, learner: Learner, values: npt.NDArray[np.float32]) -> None:
+        """Take over what a learner has made of these ratings."""
+        from hemf.options import checked_range
+
+        state = learner.state
+        if not hasattr(self, "state_"):
+            self.held_out_, self.history_, self.converged_ = None, [], False
+        limits = checked_range(self.rating_range)
+        if isinstance(limits, str):
+            known = getattr(self, "rating_range_", None)
+            ends = [] if known is None else list(known)
+            if values.size:
+                ends += [float(values.min()), float(values.max())]
+            limits = (min(ends), max(ends)) if ends else None
+        self.rating_range_ = limits
+        self.global_mean_, self.rating_scale_ = state.centre, state.unit
+        self._adopt(state, coupled=True)
+        self._learner = learner
+
+    @property
+    def ratings_(self) -> Ratings:
+        """The ratings that were learnt, as far as they are kept."""
+        self._fitted()
+        return self._table if self._learner is None else self._learner.ratings
+
+    @property
+    def n_ratings_(self) -> int:
+        """How many ratings the model has learnt from."""
+        return self._fitted().n_ratings
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -261,13 +379,24 @@ class HeMF(Parametrised):
         return_std = switch("return_std", return_std)
         include_noise = switch("include_noise", include_noise)
         return_known = switch("return_known", return_known)
+        with self._turn:
+            return self._predict(users, items, return_std, include_noise, return_known, unknown)
+
+    def _predict(
+        self,
+        users: Any,
+        items: Any,
+        return_std: bool,
+        include_noise: bool,
+        return_known: bool,
+        unknown: str,
+    ) -> Any:
         self._fitted()
         from hemf.model.predictive import pair_moments
 
         if items is None:
-            users, items = pairs_from_any(
-                users, users=self.ratings_.users, items=self.ratings_.items
-            )
+            known_users, known_items = self._vocabularies()
+            users, items = pairs_from_any(users, users=known_users, items=known_items)
         user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
         user_rows = self._learnt("user", self._rows("user", user_ids))
         item_rows = self._learnt("item", self._rows("item", item_ids))
@@ -322,17 +451,18 @@ class HeMF(Parametrised):
         """
         from hemf.recommendation import recommend
 
-        return recommend(
-            self,
-            user,
-            n,
-            exclude_seen=exclude_seen,
-            strategy=strategy,
-            exploration=exploration,
-            items=items,
-            return_known=return_known,
-            rng=rng,
-        )
+        with self._turn:
+            return recommend(
+                self,
+                user,
+                n,
+                exclude_seen=exclude_seen,
+                strategy=strategy,
+                exploration=exploration,
+                items=items,
+                return_known=return_known,
+                rng=rng,
+            )
 
     def communities(self, side: str = "user", *, n: int = 5) -> CommunityView:
         """Return the communities of the "user" or "item" side, largest first.
@@ -341,19 +471,24 @@ class HeMF(Parametrised):
         """
         from hemf.views import community_view
 
-        return community_view(self, choice("side", side, SIDES), whole_number("n", n, at_least=1))
+        side, n = choice("side", side, SIDES), whole_number("n", n, at_least=1)
+        with self._turn:
+            return community_view(self, side, n)
 
     def biclusters(self) -> Biclusters:
         """Return size, mean rating and mean prediction of each user × item community."""
         from hemf.views import biclusters
 
-        return biclusters(self)
+        with self._turn:
+            return biclusters(self)
 
     def explain(self, user: Any, item: Any, *, n: int = 5) -> Explanation:
         """Return what went into a prediction: offsets, communities, rated items, uncertainty."""
         from hemf.explanation import explain
 
-        return explain(self, user, item, whole_number("n", n, at_least=0))
+        n = whole_number("n", n, at_least=0)
+        with self._turn:
+            return explain(self, user, item, n)
 
     # -- keeping -------------------------------------------------------------------------------
 
@@ -361,8 +496,9 @@ class HeMF(Parametrised):
         """Write the model to one file; an existing one is replaced only once all is written."""
         from hemf.io import save_model
 
-        self._fitted()
-        save_model(self, path)
+        with self._turn:
+            self._fitted()
+            save_model(self, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> HeMF:
@@ -373,7 +509,16 @@ class HeMF(Parametrised):
 
     # -- inner workings ------------------------------------------------------------------------
 
-    def _fitted(self) -> BatchState:
+    @property
+    def _turn(self) -> threading.RLock:
+        """What threads that ask the model and let it learn at once wait for."""
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
+        return lock
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def _fitted(self) -> BatchState | OnlineState:
         try:
             return self.state_
         except AttributeError:
@@ -405,22 +550,29 @@ class HeMF(Parametrised):
                 noise *= scales.inverse[rows]
         return noise
 
+    def _vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """Ids of users and items; of a model that knows nothing, none."""
+        if not hasattr(self, "state_"):
+            from hemf.vocabulary import Vocabulary
+
+            return Vocabulary(), Vocabulary()
+        known = self._table if self._learner is None else self._learner
+        return known.users, known.items
+
     def _ids(self, side: str, ids: Any) -> tuple[Any, bool]:
         """Return ids as a list or array, and whether it was a single one."""
-        return as_ids(ids, self.ratings_.users if side == "user" else self.ratings_.items)
+        return as_ids(ids, self._vocabularies()[SIDES.index(side)])
 
     def _rows(self, side: str, ids: Any) -> npt.NDArray[np.int64]:
         """Row of each id, -1 for those never seen."""
-        vocabulary = self.ratings_.users if side == "user" else self.ratings_.items
-        rows = vocabulary.rows(ids)
+        rows = self._vocabularies()[SIDES.index(side)].rows(ids)
         rows[rows >= self._fitted().sides[side].n_rows] = -1  # ids may have been added since
         return rows
 
     def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return these rows with -1, a stranger's, for those that have no rating in training."""
-        table = self.ratings_.by_user if side == "user" else self.ratings_.by_item
-        rated = table.indptr[rows + 1] > table.indptr[rows]  # for -1 that is 0 > all of them
-        return np.where(rated, rows, -1)
+        rated = np.append(self._fitted().counts(side) > 0, False)
+        return np.where(rated[rows], rows, -1)
 
     def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         """Raise an error that names the first of these ids, if there is any."""

@@ -17,6 +17,7 @@ from hemf.views import json_id
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
     from hemf.inference.batch import BatchState
+    from hemf.inference.online import OnlineState
 
 Floats = NDArray[np.float64]
 
@@ -177,7 +178,7 @@ def _one(model: HeMF, side: str, given: Any) -> NDArray[Any]:
 
 
 def rating_contributions(
-    state: BatchState, user_row: int, item_row: int, *, coupled: bool = True
+    state: BatchState | OnlineState, user_row: int, item_row: int, *, coupled: bool = True
 ) -> Floats:
     """How much each of a user's ratings adds to what is predicted for an item, standardised.
 
@@ -189,9 +190,8 @@ def rating_contributions(
     been updated with.
     """
     user, item = state.sides["user"], state.sides["item"]
-    rows, free, pinned = state.rows["user"], user.layout.free, user.layout.pinned
-    span = slice(rows.indptr[user_row], rows.indptr[user_row + 1])
-    rated, values = rows.indices[span], rows.values[span].astype(np.float64)
+    free, pinned = user.layout.free, user.layout.pinned
+    rated, values = state.row_ratings("user", user_row)
     weights = item.weights[rated] * (user.weights[user_row] / state.noise)  # τ_i υ_k/σ²
     second = item.moments.second[rated].astype(np.float64)
     data = unpack(weights @ second)[np.ix_(free, free)]  # G_i/σ²
@@ -219,13 +219,19 @@ def _response(
 def _strongest(
     model: HeMF, user_row: int, item_row: int, contributions: Floats, n: int
 ) -> tuple[Reason, ...]:
-    rated, ratings = model.ratings_.by_user.row(user_row)
+    state = model._fitted()
+    rated, standardised = state.row_ratings("user", user_row)
+    ratings = model.global_mean_ + model.rating_scale_ * standardised
     chosen = np.argsort(-np.abs(contributions), kind="stable")[:n]
-    side = model._fitted().sides["item"]
+    side = state.sides["item"]
     factors = side.moments.mean[:, 2 if side.layout.pinned >= 0 else 0 :]
     similarity = _cosines(factors[rated[chosen]], factors[item_row])
-    names = model.ratings_.items.ids[rated[chosen]].tolist()
-    columns = ratings[chosen].tolist(), contributions[chosen].tolist(), similarity.tolist()
+    names = model._vocabularies()[1].ids[rated[chosen]].tolist()
+    columns = (
+        ratings[chosen].astype(np.float32).tolist(),
+        contributions[chosen].tolist(),
+        similarity.tolist(),
+    )
     return tuple(Reason(*entry) for entry in zip(names, *columns, strict=True))
 
 

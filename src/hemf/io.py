@@ -11,7 +11,6 @@ import json
 import os
 import zipfile
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,14 +25,14 @@ from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
-    from hemf.inference.batch import BatchState
     from hemf.model.side import Side
 
 FORMAT = "hemf-model"
-VERSION = 1
+VERSION = 2  # since 2, models that learn online
 MANIFEST = "manifest.json"
 
 _SIDES = ("user", "item")
+_PLAIN = ("noise", "unit", "sweeps", "seeded_at", "squared_error")
 _FITTED = ("global_mean_", "rating_scale_", "rating_range_", "converged_")
 _Model = TypeVar("_Model", bound="HeMF")
 
@@ -49,7 +48,11 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
     np.True_
     """
-    state, ratings, held_out = model._fitted(), model.ratings_, model.held_out_
+    from hemf.online_io import describe_online
+
+    state, held_out, learner = model._fitted(), model.held_out_, model._learner
+    # What is learnt online is kept in the order it came, among what is needed to go on.
+    ratings = model.ratings_ if learner is None else _no_ratings(learner.users, learner.items)
     members: Members = {}
     manifest = {
         "format": FORMAT,
@@ -67,7 +70,8 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             held_out and held_out.timestamps, "held_out/timestamps", members
         ),
         "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
-        "state": {name: encoded(getattr(state, name)) for name in _plain_names(state)},
+        "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
+        "online": learner and describe_online(learner.state, members),
         "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
         "history": [described(report, "history", members) for report in model.history_],
@@ -162,7 +166,7 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     for name in _FITTED:
         setattr(model, name, decoded(manifest["fitted"][name]))
     _check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
-    ratings = model.ratings_ = _restore_ratings(manifest, archive)
+    ratings = model._table = _restore_ratings(manifest, archive)
     model.held_out_ = _restore_held_out(manifest, archive, ratings)
     # The saved numbers, so that the sums of another machine do not change the last digit.
     vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
@@ -174,6 +178,15 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     _require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
     _require(item.moments.mean.dtype == dtype, "the sides differ in their type")
+    if manifest.get("online") is not None:
+        from hemf.online_io import restore_online
+        from hemf.streaming import Learner
+
+        online = restore_online(manifest["online"], sides, archive)
+        _require_positive("state", online.noise, online.unit)
+        model._adopt(online, coupled=True)
+        model._learner = Learner(online, ratings.users, ratings.items)
+        return model
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
     _require_positive("state", state.noise, state.unit)
@@ -237,8 +250,9 @@ def _check_numbers(side: Side, name: str) -> None:
         _require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
 
 
-def _plain_names(state: BatchState) -> list[str]:
-    return [field.name for field in fields(state) if field.name not in ("sides", "rows")]
+def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
+    nothing = np.empty(0, np.int32)
+    return Ratings.from_rows(users, items, nothing, nothing, np.empty(0, np.float32))
 
 
 def _restore_ratings(manifest: dict[str, Any], archive: zipfile.ZipFile) -> Ratings:

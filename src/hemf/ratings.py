@@ -129,6 +129,25 @@ class Ratings:
         by_user = Sparse(indptr, indices, values)
         return cls(user_map, item_map, by_user, transposed(by_user, len(item_map)), times)
 
+    @classmethod
+    def from_rows(
+        cls,
+        users: Vocabulary,
+        items: Vocabulary,
+        user_rows: NDArray[np.int32],
+        item_rows: NDArray[np.int32],
+        values: NDArray[np.float32],
+    ) -> Ratings:
+        """Make ratings of row numbers that were checked before; no pair is there twice.
+
+        >>> people, things = Vocabulary(["ann", "bob"]), Vocabulary(["tea"])
+        >>> Ratings.from_rows(people, things, np.int32([1]), np.int32([0]), np.float32([4]))
+        Ratings(2 users, 1 items, 1 ratings)
+        """
+        order, indptr, indices = _sorted_by_user(user_rows, item_rows, len(users), len(items))
+        by_user = Sparse(indptr, indices, values[order])
+        return cls(users, items, by_user, transposed(by_user, len(items)))
+
     def __repr__(self) -> str:
         return f"Ratings({self.n_users} users, {self.n_items} items, {self.n_ratings} ratings)"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.errors import DataError
+from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.inference.fit import one_blas_thread
 from hemf.model import predictive
 from hemf.model.side import Moments
@@ -40,6 +40,12 @@ def recommend(
     exclude_seen = switch("exclude_seen", exclude_seen)
     return_known = switch("return_known", return_known)
     model._fitted()
+    if exclude_seen and model._learner is not None and not model._learner.state.is_complete:
+        warn_caller(
+            "not all ratings are kept (history is not full): items that a user rated long ago may "
+            "be recommended again; exclude_seen=False says that you know",
+            HistoryWarning,
+        )
     draws = generator(rng)
     user_ids, alone = model._ids("user", user)
     rows = model._rows("user", user_ids)
@@ -47,7 +53,7 @@ def recommend(
     left = model._moments("user", with_stranger=bool((learnt < 0).any()))
     right = _item_moments(model)
     allowed = _allowed(model, items)
-    ids = model.ratings_.items.ids
+    ids = model._vocabularies()[1].ids[: model.n_items_]
     width = min(n, ids.size if allowed is None else int(allowed.sum()))
     found = np.full((rows.size, width), None, dtype=object)
     scores = np.full((rows.size, width), np.nan)
@@ -122,12 +128,13 @@ def _allowed(model: HeMF, items: Any) -> npt.NDArray[np.bool_] | None:
 
 
 def _forget_seen(model: HeMF, rows: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None:
-    for seen in (model.ratings_, model.held_out_):
-        if seen is None:
+    state, held_out = model._fitted(), model.held_out_
+    for position, row in enumerate(rows.tolist()):
+        if row < 0:
             continue
-        for position, row in enumerate(rows):
-            if row >= 0:
-                values[position, seen.by_user.row(int(row))[0]] = -np.inf
+        values[position, state.row_ratings("user", row)[0]] = -np.inf
+        if held_out is not None and row < held_out.n_users:
+            values[position, held_out.by_user.row(row)[0]] = -np.inf
 
 
 def _plain(found: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -161,10 +162,12 @@ class Descent:
         ratings: Ratings32,
         *,
         forecasts: bool,
+        seconds: Floats | None = None,
     ) -> Floats:
         """Learn new ratings, and return what was expected of each where ``forecasts`` are wanted.
 
-        All of them are learnt or, after an error or an interruption, none.
+        All of them are learnt or, after an error or an interruption, none. What each took is
+        written into ``seconds``.
         """
         n, before = len(ratings), self.seen
         touched = self.users.number(users), self.items.number(items)
@@ -179,7 +182,13 @@ class Descent:
         counts = [side.count for side in sides]
         try:
             self._descend(
-                schedule, touched[0][users.codes], touched[1][items.codes], ratings, means, expected
+                schedule,
+                touched[0][users.codes],
+                touched[1][items.codes],
+                ratings,
+                means,
+                expected,
+                seconds,
             )
             self._check(*touched)
             for side, coded, rows in zip(sides, (users, items), touched, strict=True):
@@ -209,10 +218,12 @@ class Descent:
         ratings: Ratings32,
         means: Floats,
         expected: Floats,
+        seconds: Floats | None = None,
     ) -> None:
-        from hemf.kernels.descent import descend
+        from hemf.kernels import clock
+        from hemf.kernels.descent import descend, descend_timed
 
-        descend.compiled(self.users.rows.dtype)(
+        given = (
             user_rows,
             item_rows,
             ratings,
@@ -227,6 +238,16 @@ class Descent:
             self.items.count,
             expected,
         )
+        if seconds is None:
+            descend.compiled(self.users.rows.dtype)(*given)
+            return
+        timed, spent = (
+            descend_timed.compiled(self.users.rows.dtype),
+            np.empty(len(ratings), np.int64),
+        )
+        begin = time.perf_counter()
+        timed(*given, spent)
+        seconds[:] = clock.seconds(spent, time.perf_counter() - begin)
 
     def _check(self, user_rows: Any, item_rows: Any) -> None:
         """Raise an error if the descent has diverged in these rows."""

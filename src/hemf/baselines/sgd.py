@@ -188,19 +188,31 @@ class SGD(Parametrised):
         self._stream(ratings, y, columns, forecasts=False)
         return self
 
-    def predict_then_learn(self, ratings: Any, y: Any = None, *, columns: Any = None) -> Floats:
+    def predict_then_learn(
+        self, ratings: Any, y: Any = None, *, columns: Any = None, return_seconds: bool = False
+    ) -> Any:
         """Learn as `partial_fit` does, and return what was predicted of each rating just before.
 
         The very first one is predicted as the middle of ``rating_range``, or 0 if that is not
-        given.
+        given. With ``return_seconds`` also the seconds that predicting and learning each rating
+        took; what the call spends on all of them together is shared out evenly.
 
         >>> model = SGD(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)
         array([3., 4.])
         """
-        return self._stream(ratings, y, columns, forecasts=True)
+        return_seconds = switch("return_seconds", return_seconds)
+        begin = time.perf_counter()
+        expected, seconds = self._stream(ratings, y, columns, forecasts=True, timed=return_seconds)
+        if seconds is None:
+            return expected
+        whole = time.perf_counter() - begin
+        return expected, seconds + (whole - seconds.sum()) / len(seconds)
 
-    def _stream(self, ratings: Any, y: Any, columns: Any, *, forecasts: bool) -> Floats:
+    def _stream(
+        self, ratings: Any, y: Any, columns: Any, *, forecasts: bool, timed: bool = False
+    ) -> tuple[Floats, Floats | None]:
+        """Learn ratings; return what was expected of each, and how long it took if ``timed``."""
         schedule = self.check_parameters()
         with self._turn:
             fitted = hasattr(self, "state_")
@@ -212,10 +224,13 @@ class SGD(Parametrised):
             read = in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no columns that are views
             self._check_range(values)
-            expected = state.stream(schedule, read.users, read.items, values, forecasts=forecasts)
+            seconds = np.empty(len(values)) if timed else None
+            expected = state.stream(
+                schedule, read.users, read.items, values, forecasts=forecasts, seconds=seconds
+            )
             if not fitted:
                 self.state_, self.history_ = state, []
-        return expected
+        return expected, seconds
 
     def check_parameters(self) -> Schedule:
         """Check every parameter; an error names it and what it may be."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hemf.cli import data, demo, doctor, evaluate, fit, insight, prediction
+from hemf.cli import data, demo, doctor, evaluate, fit, insight, prediction, stream, update
 from hemf.cli.command import INTERRUPTED, command, reporting
 from hemf.cli.output import Output
 
@@ -46,11 +46,13 @@ def hemf(
 for function in (
     demo.demo,
     fit.fit,
+    update.update,
     prediction.predict,
     prediction.recommend,
     insight.communities,
     insight.explain,
     evaluate.evaluate,
+    stream.stream,
     doctor.doctor,
 ):
     command(app, function)
@@ -59,10 +61,10 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command line with the arguments of this process."""
-    for stream in (sys.stdout, sys.stderr):
+    for channel in (sys.stdout, sys.stderr):
         # A terminal that lacks a character shows another one rather than a traceback.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+        if hasattr(channel, "reconfigure"):
+            channel.reconfigure(errors="replace")
     sys.exit(_run())
 
 

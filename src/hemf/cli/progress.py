@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from hemf import HeMF
     from hemf.baselines import SGD
     from hemf.cli.output import Output
+    from hemf.evaluation import Prequential
     from hemf.inference.callbacks import SweepReport
 
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_PICTURES = 0.125
+LATENCIES_SHOWN = 50_000  # that a passing picture is drawn from
 
 
 class FitProgress:
@@ -111,18 +114,133 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d}"
 
 
-def warm_up(output: Output, model: HeMF | SGD) -> None:
+class StreamProgress:
+    """Shows how a model gets on with a stream, below the models that are through with it.
+
+    Use as a context manager around the stream, and hand it to `Prequential.run`. The picture is
+    changed between two steps of the stream and never during one, whose time is being taken.
+    """
+
+    def __init__(self, output: Output, name: str, finished: Sequence[Sequence[str]] = ()) -> None:
+        self._output = output
+        self._name = name
+        self._finished = finished
+        self._begin = self._said = time.monotonic()
+        self._live: Any = nullcontext()
+        if output.live:
+            from rich.live import Live
+
+            self._live = Live(console=output.screen, transient=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.__exit__(*error)
+
+    def __call__(self, stream: Prequential) -> None:
+        """Show how the stream stands, if it is time to."""
+        if self._output.silent:
+            return
+        now = time.monotonic()
+        wait = SECONDS_BETWEEN_PICTURES if self._output.live else SECONDS_BETWEEN_LINES
+        if now - self._said < wait:
+            return
+        self._said = now
+        if self._output.live:
+            self._live.update(self._drawn(stream), refresh=True)
+        else:
+            rmse, recent, rate, p50, p99, communities = stream_figures(stream)
+            self._output.remark(
+                f"{self._place(stream)} · RMSE {rmse} · last 10,000 {recent} · {rate} ratings/s · "
+                f"p50 {p50} µs · p99 {p99} µs · communities {communities} · {newcomers(stream)}"
+            )
+
+    def _place(self, stream: Prequential) -> str:
+        return f"{self._name}  {stream.ratings:,}/{stream.length:,}"
+
+    def _drawn(self, stream: Prequential) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        elapsed = time.monotonic() - self._begin
+        left = elapsed / stream.ratings * (stream.length - stream.ratings)
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            Text(self._place(stream), style="bold"),
+            ProgressBar(total=stream.length, completed=stream.ratings, width=24),
+            Text(f"{duration(left)} left", style="dim"),
+        )
+        figures = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        figures.add_column("model", overflow="fold")
+        for header in STREAM_FIGURES:
+            figures.add_column(header, justify="right", min_width=7)
+        for row in self._finished:
+            figures.add_row(*row, style="dim")
+        figures.add_row(self._name, *stream_figures(stream))
+        whole = Table.grid()
+        whole.add_row(bar)
+        whole.add_row(figures)
+        whole.add_row(Text(newcomers(stream), style="dim"))
+        return whole
+
+
+STREAM_FIGURES = ("RMSE", "last\n10,000", "ratings/s", "p50 µs", "p99 µs", "communities")
+"""What `stream_figures` are; short, for several models beside one another."""
+
+
+def stream_figures(stream: Prequential, *, exact: bool = False) -> list[str]:
+    """Return the figures of a stream so far as texts, in the order of `STREAM_FIGURES`.
+
+    Latencies are looked up in all of them if ``exact``, otherwise estimated from some.
+    """
+    p50, p99 = stream.latency(0.5, 0.99, most=None if exact else LATENCIES_SHOWN)
+    communities = stream.communities
+    return [
+        f"{stream.rmse:.4f}",
+        f"{stream.recent_rmse:.4f}",
+        f"{stream.ratings_per_second:,.0f}",
+        microseconds(p50),
+        microseconds(p99),
+        "-" if communities is None else f"{communities[0]} × {communities[1]}",
+    ]
+
+
+def newcomers(stream: Prequential) -> str:
+    """Say how many users and items a stream has brought so far."""
+    return f"{stream.new_users:,} new users, {stream.new_items:,} new items"
+
+
+def microseconds(seconds: float) -> str:
+    """Write a short time in microseconds.
+
+    >>> microseconds(0.00123), microseconds(1.234e-6)
+    ('1,230', '1.2')
+    """
+    return f"{seconds * 1e6:,.{1 if seconds < 1e-5 else 0}f}"
+
+
+def warm_up(output: Output, model: HeMF | SGD, *, online: bool = False) -> None:
     """Have the kernels that this model needs compiled, or loaded from the cache.
 
-    A fit of a few ratings does it, so that the fit proper shows how fast it really is.
+    A fit of a few ratings does it, so that the fit proper shows how fast it really is; where it
+    will learn ``online``, a short stream as well.
     """
     quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick["rating_range"] = None  # the few ratings may be outside the one chosen
     given = model.get_params()
-    small = type(model)(**{name: quick.get(name, value) for name, value in given.items()})
+    chosen = {name: quick.get(name, value) for name, value in given.items()}
     ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
     with output.status("getting ready (the first run compiles kernels: about 20 seconds)"):
-        small.fit(ratings).predict([0], [0])
+        small = type(model)(**chosen).fit(ratings)
+        small.predict([0], [0])
+        if online:
+            learner: Any
+            for learner in (small, type(model)(**chosen)):
+                learner.predict_then_learn(ratings, return_seconds=True)
+                learner.partial_fit([(user + 9, item, rating) for user, item, rating in ratings])
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from hemf.datasets.catalog import DATASETS, Dataset, describe, find, names
 from hemf.datasets.fetch import Progress, cache_folder, cached, fetch
 from hemf.datasets.movielens import RatingColumns, read_csv, read_double_colon, read_tabs
 from hemf.datasets.planting import Population, plant
+from hemf.datasets.streams import DriftingStream, EmergingStream, drifting, emerging
 from hemf.datasets.synthetic import SyntheticRatings, demo_ratings, draw, draw_blocks
 
 READERS: dict[str, Callable[[Path], RatingColumns]] = {
@@ -49,6 +50,8 @@ __all__ = [
     "DATASETS",
     "READERS",
     "Dataset",
+    "DriftingStream",
+    "EmergingStream",
     "Population",
     "RatingColumns",
     "SyntheticRatings",
@@ -58,6 +61,8 @@ __all__ = [
     "describe",
     "draw",
     "draw_blocks",
+    "drifting",
+    "emerging",
     "fetch",
     "find",
     "load",

@@ -17,10 +17,13 @@ from hemf.evaluation.metrics import (
     purity,
     rmse,
 )
+from hemf.evaluation.prequential import CurvePoint, Prequential, stream_order, warm_start_size
 from hemf.evaluation.splits import k_fold, random_split, time_ordered, weak_generalisation
 
 __all__ = [
     "CalibrationCurve",
+    "CurvePoint",
+    "Prequential",
     "adjusted_rand_index",
     "calibration_curve",
     "coverage",
@@ -31,6 +34,8 @@ __all__ = [
     "purity",
     "random_split",
     "rmse",
+    "stream_order",
     "time_ordered",
+    "warm_start_size",
     "weak_generalisation",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
@@ -12,6 +13,7 @@ from hemf.inference.empirical import learn_prior
 from hemf.inference.start import seed_communities
 from hemf.model import bound
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
+from hemf.model.packing import Float64
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -63,6 +65,16 @@ class BatchState:
         """How many ratings the state explains."""
         return int(self.rows["user"].values.size)
 
+    def counts(self, name: str) -> npt.NDArray[np.int64]:
+        """How many ratings each row of a side has."""
+        return np.diff(self.rows[name].indptr)
+
+    def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
+        """Rows of the other side that a row has rated, ascending, and the standardised ratings."""
+        rows = self.rows[name]
+        span = slice(rows.indptr[row], rows.indptr[row + 1])
+        return rows.indices[span], rows.values[span].astype(np.float64)
+
     def copy(self) -> BatchState:
         """Return a state that can be swept without touching this one; the ratings are shared."""
         return replace(self, sides={name: side.copy() for name, side in self.sides.items()})
@@ -78,18 +90,26 @@ class BatchState:
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term; the ratings term is that of the last half-sweep."""
-        terms = {
-            "ratings": bound.ratings_term(self.squared_error, self.noise, self.n_ratings, self.unit)
-        }
-        for name, side in self.sides.items():
-            for term, value in bound.side_terms(
-                side.statistics, side.communities, side.prior
-            ).items():
-                terms[f"{name} {term}"] = value
-            if side.noise_scales is not None:
-                counts = np.diff(self.rows[name].indptr)
-                terms[f"{name} noise"] = noise_term(side.noise_scales, counts)
-        return terms
+        counts = {name: self.counts(name) for name in SIDES}
+        return bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+
+
+def bound_terms(
+    sides: dict[str, Side],
+    counts: dict[str, npt.NDArray[np.int64]],
+    squared_error: float,
+    noise: float,
+    unit: float,
+) -> dict[str, float]:
+    """Return the lower bound by term, given how many ratings each row has."""
+    n_ratings = int(counts["user"].sum())
+    terms = {"ratings": bound.ratings_term(squared_error, noise, n_ratings, unit)}
+    for name, side in sides.items():
+        for term, value in bound.side_terms(side.statistics, side.communities, side.prior).items():
+            terms[f"{name} {term}"] = value
+        if side.noise_scales is not None:
+            terms[f"{name} noise"] = noise_term(side.noise_scales, counts[name])
+    return terms
 
 
 def update_side(

@@ -15,12 +15,13 @@ import hashlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numba
 import numpy as np
+from numba.core import sigutils
 
-_STORAGE = {np.dtype(np.float32): "float32", np.dtype(np.float64): "float64"}
+_TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
 _lock = threading.Lock()
 
 
@@ -47,32 +48,57 @@ def _jit(function: Callable[..., Any], **options: Any) -> Any:
 class Kernel:
     """A Numba function for float32 or float64 storage, compiled on first use.
 
-    ``signature`` is written with ``{T}`` for the storage type.
+    ``signature`` is written with ``{T}`` for the storage type and ``{C}`` for that of codes. A
+    function with named tuples of arrays among its arguments has a list of these instead, and
+    returns nothing; their fields say what they hold: ``Annotated[Any, "{T}[:, ::1]"]``.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: str) -> None:
+    def __init__(self, function: Callable[..., Any], signature: str | tuple[Any, ...]) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._signature = signature
         self._dispatcher = _jit(function)
-        self._ready: set[np.dtype[Any]] = set()
+        self._ready: set[tuple[np.dtype[Any], ...]] = set()
 
-    def compiled(self, dtype: Any) -> Any:
+    def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused."""
-        dtype = np.dtype(dtype)
-        if dtype not in self._ready:
+        key = np.dtype(dtype), np.dtype(codes)
+        if key not in self._ready:
             with _lock:
-                if dtype not in self._ready:
+                if key not in self._ready:
                     self._dispatcher.disable_compile(False)
-                    self._dispatcher.compile(self._signature.replace("{T}", _STORAGE[dtype]))
+                    names = {"T": _TYPES[key[0]], "C": _TYPES[key[1]]}
+                    self._dispatcher.compile(_typed(self._signature, names))
                     self._dispatcher.disable_compile(True)
-                    self._ready.add(dtype)
+                    self._ready.add(key)
         return self._dispatcher
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
-    """Decorate a function as a `Kernel` of this signature."""
-    return lambda function: Kernel(function, " ".join(signature.split()))
+def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
+    if isinstance(signature, str):
+        return signature.format(**names)
+    types: list[Any] = []
+    tuple_type: Any = numba.types.NamedTuple
+    for argument in signature:
+        if isinstance(argument, str):
+            types.append(_type(argument, names))
+            continue
+        hints = get_type_hints(argument, include_extras=True)
+        fields = [_type(hint.__metadata__[0], names) for hint in hints.values()]
+        types.append(tuple_type(fields, argument))
+    return numba.void(*types)
+
+
+def _type(text: str, names: dict[str, str]) -> Any:
+    parse: Any = sigutils.normalize_signature
+    return parse(f"void({text.format(**names)})")[0][0]
+
+
+def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function as a `Kernel` of this signature, one text or a list of arguments."""
+    first = signature[0]
+    whole = " ".join(first.split()) if len(signature) == 1 else signature
+    return lambda function: Kernel(function, whole)
 
 
 def inner(function: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
 
 
@@ -22,21 +23,14 @@ def product(a: Any, b: Any) -> float:
     return total
 
 
-@kernel(
-    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
-    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])"
-)
-def descend(
+@inner
+def go_down(
     users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
     factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
-    forecasts: Any,
+    forecasts: Any, spent: Any,
 ) -> None:  # fmt: skip
-    """Learn every rating once, in this order, and write what was expected of it before.
-
-    ``means[k]`` is c before rating k and ``means[k + 1]`` c when it is learnt. Rows from
-    ``known_users`` and ``known_items`` on are new, and known once they have had a rating; they
-    come in the order of their first rating. An empty ``forecasts`` stays empty.
-    """
+    """Do what `descend_timed` is for; an empty ``spent`` stays empty."""
+    before = ticks()
     for k in range(users.size):
         i, j = users[k], items[k]
         a, b = user_rows[i], item_rows[j]
@@ -57,6 +51,47 @@ def descend(
             x, y = np.float64(a[t]), np.float64(b[t])
             a[t] = keep * x + pull * y
             b[t] = keep * y + pull * x
+        if spent.size:
+            now = ticks()
+            spent[k] = now - before
+            before = now
+
+
+@kernel(
+    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
+    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])"
+)
+def descend(
+    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
+    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
+    forecasts: Any,
+) -> None:  # fmt: skip
+    """Learn every rating once, in this order, and write what was expected of it before.
+
+    ``means[k]`` is c before rating k and ``means[k + 1]`` c when it is learnt. Rows from
+    ``known_users`` and ``known_items`` on are new, and known once they have had a rating; they
+    come in the order of their first rating. An empty ``forecasts`` stays empty.
+    """
+    go_down(
+        users, items, ratings, means, scale, steps, offset_penalty, factor_penalty, user_rows,
+        item_rows, known_users, known_items, forecasts, np.empty(0, np.int64),
+    )  # fmt: skip
+
+
+@kernel(
+    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
+    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1], int64[::1])"
+)
+def descend_timed(
+    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
+    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
+    forecasts: Any, spent: Any,
+) -> None:  # fmt: skip
+    """Do what `descend` does, and write how many ticks of the clock each rating took."""
+    go_down(
+        users, items, ratings, means, scale, steps, offset_penalty, factor_penalty, user_rows,
+        item_rows, known_users, known_items, forecasts, spent,
+    )  # fmt: skip
 
 
 @kernel("void(int32[::1], int32[::1], float64, float64, {T}[:, ::1], {T}[:, ::1], float64[::1])")

@@ -1,0 +1,124 @@
+"""``hemf update``: a kept model learns what has happened since."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.output import Output
+from hemf.errors import ParameterError
+
+if TYPE_CHECKING:
+    from hemf import HeMF
+    from hemf.reading.readers import Columns
+
+
+def update(
+    output: Output,
+    model_file: arguments.Model,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="New and changed ratings: CSV, TSV, Parquet or .dat file.", metavar="NEW"
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Where to keep the new model, if not in M."
+        ),
+    ] = None,
+    removed: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="R",
+            help="File of pairs whose ratings are taken back; with the ratings, unless the model "
+            "keeps them all.",
+        ),
+    ] = None,
+    columns: arguments.ColumnNames = None,
+) -> None:
+    """Let a kept model learn new ratings.
+
+    New users and items are welcome; a pair that the model remembers is a changed rating. When
+    anything is wrong, the model stays as it was.
+    """
+    from hemf import HeMF
+    from hemf.cli.stream import read_rows
+
+    if data is None and removed is None:
+        raise ParameterError("nothing to learn: give a file of ratings, or --removed, or both")
+    place = model_file if target is None else target
+    others = [file for file in (data, removed) if file is not None]
+    arguments.check_writable(place, apart_from=others, regular=True)
+    with output.status(f"reading {model_file}"):
+        model = HeMF.load(model_file)
+    known = {"users": model.ratings_.users, "items": model.ratings_.items}
+    read = None if data is None else read_rows(output, data, columns, **known)
+    rows = read and (read.users.decode(), read.items.decode(), read.ratings)
+    taken = None if removed is None else read_removed(model, removed, columns)
+    before = model.n_users_, model.n_items_, model.n_ratings_
+    begin = time.perf_counter()
+    with output.status("learning"):
+        model.partial_fit(rows, removed=taken)
+    seconds = time.perf_counter() - begin
+    with output.status(f"writing {place}"):
+        model.save(place)
+    n_taken = 0 if taken is None else len(taken[0])
+    facts = {
+        "users": model.n_users_,
+        "items": model.n_items_,
+        "ratings": 0 if read is None else len(read.users),
+        "new_users": model.n_users_ - before[0],
+        "new_items": model.n_items_ - before[1],
+        "changed": changed(model, read, model.n_ratings_ - before[2] + n_taken),
+        "removed": n_taken,
+        "user_communities": model.n_user_communities_,
+        "item_communities": model.n_item_communities_,
+        "seconds": round(seconds, 3),
+        "model": str(place),
+    }
+    output.result(facts, lambda: _show(output, facts))
+
+
+def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...]:
+    """Read what is to be taken back: pairs, and their ratings where the model does not know them.
+
+    A model that keeps all ratings does.
+    """
+    from hemf.ratings import pairs_from_any
+    from hemf.reading.readers import read_columns
+
+    chosen, known = arguments.parse_columns(columns), model.ratings_
+    if model.history == "full":
+        pairs = chosen and chosen[:2]
+        return pairs_from_any(path, pairs, users=known.users, items=known.items)
+    read = read_columns(path, chosen, users=known.users, items=known.items)
+    return read.users.decode(), read.items.decode(), read.ratings
+
+
+def changed(model: HeMF, read: Columns | None, added: int) -> int | None:
+    """Return how many ratings were of pairs rated before; None where the model does not know."""
+    if read is None:
+        return 0
+    if model.history != "full":
+        return None
+    pairs = set(zip(read.users.codes.tolist(), read.items.codes.tolist(), strict=True))
+    return len(pairs) - added
+
+
+def _show(output: Output, facts: dict[str, Any]) -> None:
+    of_these = f", {facts['changed']:,} of them changed ones" if facts["changed"] else ""
+    output.line(f"{facts['ratings']:,} ratings learnt in {facts['seconds']:.1f} s{of_these}")
+    if facts["removed"]:
+        output.line(f"{facts['removed']:,} ratings taken back")
+    output.line(
+        f"{facts['new_users']:,} new users, {facts['new_items']:,} new items; "
+        f"{facts['users']:,} users and {facts['items']:,} items in all"
+    )
+    output.line(f"{facts['user_communities']} user × {facts['item_communities']} item communities")
+    output.line(f"model: {facts['model']}", style="bold")

@@ -1,0 +1,307 @@
+"""Ratings that learning has seen, held so that new ones can be added to any row.
+
+A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, which is
+the place of its value in a `RatingBook`. Where more than 65,536 different values occur, codes take
+4 bytes, and a rating 16.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+
+NARROW_CODES = 65_536
+"""As many codes fit into 16 bits."""
+LEAST_ROOM = 16  # rows, entries or values
+RECENT_VALUES = 1024
+
+
+class RatingBook:
+    """The distinct rating values, numbered in the order in which they were first seen.
+
+    >>> book = RatingBook()
+    >>> book.codes(np.float32([4, 3.5, 4])).tolist(), book.values.tolist()
+    ([0, 1, 0], [4.0, 3.5])
+    >>> book.known(np.float32([3.5, 2])).tolist(), len(book)
+    ([1, -1], 2)
+    """
+
+    def __init__(self) -> None:
+        self._values: Values = np.empty(0, np.float32)
+        self._count = 0
+        # Most values are in the long index, the latest in a short one: where every rating is
+        # another number, adding one would otherwise move millions.
+        self._settled = self._recent = _Index.empty()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def values(self) -> Values:
+        """The value of each code; good until values are added or taken back."""
+        return self._values[: self._count]
+
+    def known(self, values: Values) -> Integers:
+        """Return the code of each value, -1 for those not in the book, which stays as it is."""
+        codes = self._recent.find(values)
+        if len(self._settled.values):
+            missed = np.flatnonzero(codes < 0)
+            if len(missed):
+                codes[missed] = self._settled.find(values[missed])
+        return codes
+
+    def codes(self, values: Values) -> Integers:
+        """Return the code of each value; those not seen before are added."""
+        codes = self.known(values)
+        new = codes < 0
+        if new.any():
+            self._add(values[new])
+            codes = self.known(values)
+        return codes
+
+    def truncate(self, count: int) -> None:
+        """Take back all values but the first ``count``: with an earlier length, all added since.
+
+        >>> book = RatingBook()
+        >>> _ = book.codes(np.float32([4])), book.codes(np.float32([3, 5]))
+        >>> book.truncate(1)
+        >>> book.values.tolist(), book.known(np.float32([5, 4])).tolist()
+        ([4.0], [-1, 0])
+        """
+        if count < self._count:
+            self._settled, self._recent = self._settled.below(count), self._recent.below(count)
+            self._count = count
+
+    def _add(self, values: Values) -> None:
+        distinct, first = np.unique(values, return_index=True)
+        rank = np.empty(len(first), np.uint32)
+        rank[np.argsort(first)] = np.arange(len(first))
+        count = self._count + len(distinct)
+        stored = _with_room(self._values, self._count, count)
+        stored[self._count + rank.astype(np.int64)] = distinct
+        settled = self._settled
+        recent = self._recent.merged(_Index(distinct, rank + np.uint32(self._count)))
+        if len(recent.values) > max(RECENT_VALUES, 8 * int(len(settled.values) ** 0.5)):
+            settled, recent = settled.merged(recent), _Index.empty()
+        self._values, self._settled, self._recent = stored, settled, recent
+        self._count = count
+
+
+class _Index(NamedTuple):
+    """Values in ascending order, each with its code."""
+
+    values: Values
+    codes: npt.NDArray[np.uint32]
+
+    @classmethod
+    def empty(cls) -> _Index:
+        return cls(np.empty(0, np.float32), np.empty(0, np.uint32))
+
+    def find(self, wanted: Values) -> Integers:
+        if not len(self.values):
+            return np.full(len(wanted), -1)
+        place = self.values.searchsorted(wanted)
+        codes = self.codes.take(place, mode="clip").astype(np.int64)
+        codes[self.values.take(place, mode="clip") != wanted] = -1
+        return codes
+
+    def merged(self, other: _Index) -> _Index:
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(values, kind="stable")  # of two sorted parts, a mere merge
+        return _Index(values[order], np.concatenate([self.codes, other.codes])[order])
+
+    def below(self, count: int) -> _Index:
+        kept = self.codes < count
+        return _Index(self.values[kept], self.codes[kept])
+
+
+class History:
+    """The ratings of one side: for each row a list of (row of the other side, code), newest last.
+
+    Kernels read and change the lists through ``start``, ``length``, ``other`` and ``code`` (see
+    `hemf.kernels.lists`), which are good until the next `reserve`, `add_rows` or `widen`.
+
+    >>> history = History.from_rows(np.array([0, 2, 3]), np.array([7, 5, 7]), np.array([0, 1, 1]))
+    >>> history.row(0)
+    (array([7, 5], dtype=int32), array([0, 1], dtype=uint16))
+    >>> history.n_rows, history.n_ratings, history.other.nbytes + history.code.nbytes
+    (2, 3, 18)
+    """
+
+    other: RowNumbers
+    """Pool of the lists' rows of the other side."""
+    code: Codes
+    """Pool of the lists' codes, 16 bits each or, after `widen`, 32."""
+
+    def __init__(self, n_rows: int = 0) -> None:
+        self._lists: Integers = np.zeros((3, n_rows), np.int64)
+        self._count = n_rows
+        # In an array, so that the kernel that moves lists can say itself where they end: an
+        # interruption must not come between.
+        self._used: Integers = np.zeros(1, np.int64)
+        self.other, self.code = np.empty(0, np.int32), np.empty(0, np.uint16)
+
+    @classmethod
+    def from_rows(cls, indptr: Any, indices: Any, codes: Any) -> History:
+        """Hold the lists ``indptr[i]`` to ``indptr[i + 1]`` of ``indices`` and ``codes``."""
+        history = cls(len(indptr) - 1)
+        wide = len(codes) > 0 and int(codes.max()) >= NARROW_CODES
+        history._lists[0] = indptr[:-1]
+        history._lists[1:] = np.diff(indptr)
+        history._used[0] = len(indices)
+        history.other = np.array(indices, np.int32)
+        history.code = np.array(codes, np.uint32 if wide else np.uint16)
+        return history
+
+    @property
+    def start(self) -> Integers:
+        """Where in the pools each row's list begins."""
+        return self._lists[0, : self._count]
+
+    @property
+    def length(self) -> Integers:
+        """How many entries each row has."""
+        return self._lists[1, : self._count]
+
+    @property
+    def room(self) -> Integers:
+        """How many entries each row's list can have where it is."""
+        return self._lists[2, : self._count]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self._count
+
+    @property
+    def n_ratings(self) -> int:
+        """How many entries all rows have together."""
+        return int(self.length.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the lists, room to grow included; it does not shrink."""
+        return self._lists.nbytes + self.other.nbytes + self.code.nbytes
+
+    def add_rows(self, n: int) -> None:
+        """Add n rows without entries."""
+        lists, count = self._lists, self._count + n
+        if count > lists.shape[1]:
+            grown = np.zeros((3, max(count, 2 * lists.shape[1], LEAST_ROOM)), np.int64)
+            grown[:, : self._count] = lists[:, : self._count]
+            self._lists = grown
+        self._count = count
+
+    def reserve(self, rows: Any, extra: Any, n_codes: int = 0) -> None:
+        """Make room for ``extra[k]`` more entries in ``rows[k]``, no row being there twice.
+
+        Codes are widened where ``n_codes`` different ones would not fit. Lists that outgrow their
+        room move to the end of the pools; where these end too, all lists are copied to larger ones
+        without the gaps that the moved ones left, so that gaps never need more than the quarter of
+        the pools that was free at first.
+
+        >>> history = History(2)
+        >>> history.reserve(np.array([1]), np.array([5]))
+        >>> history.room.tolist()
+        [0, 8]
+        """
+        if n_codes > NARROW_CODES:
+            self.widen()
+        rows, extra = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(extra, np.int64)
+        halves, width = self._halves()
+        lists = self._lists
+        if not _kernels().extend(
+            rows, extra, lists[0], lists[1], lists[2], self._used, self.other, halves, width
+        ):
+            self._rebuild(rows, extra)
+
+    def widen(self) -> None:
+        """Hold codes in 32 bits from now on."""
+        self.code = self.code.astype(np.uint32, copy=False)
+
+    def row(self, row: int) -> tuple[RowNumbers, Codes]:
+        """Return a copy of a row's entries: rows of the other side, and codes."""
+        first = int(self.start[row])
+        entries = slice(first, first + int(self.length[row]))
+        return self.other[entries].copy(), self.code[entries].copy()
+
+    def to_rows(self) -> tuple[Integers, RowNumbers, Codes]:
+        """Return what `from_rows` takes: indptr, indices and codes, without room to grow.
+
+        >>> history = History(3)
+        >>> [part.tolist() for part in history.to_rows()]
+        [[0, 0, 0, 0], [], []]
+        """
+        indptr = np.concatenate([[0], np.cumsum(self.length)])
+        indices, codes = self._gathered(indptr[:-1], int(indptr[-1]))
+        return indptr, indices, codes
+
+    def copy(self) -> History:
+        """Return the same history, apart from this one."""
+        other = History.__new__(History)
+        other._lists, other._count, other._used = self._lists.copy(), self._count, self._used.copy()
+        other.other, other.code = self.other.copy(), self.code.copy()
+        return other
+
+    def _rebuild(self, rows: Integers, extra: Integers) -> None:
+        """Move all lists to new pools, a quarter of which is free."""
+        count, lists = self._count, np.zeros_like(self._lists)
+        start, length, room = lists[:, :count]
+        length[:] = self.length
+        end = _kernels().lay_out(rows, extra, length, self.room, start, room)
+        # Looking at all rows has to pay even where most of them are empty.
+        free = max(end // 3, count // 4, LEAST_ROOM)
+        other, code = self._gathered(start, end + free)
+        used = np.array([end])
+        self._lists, self._used, self.other, self.code = lists, used, other, code
+
+    def _gathered(self, start: Integers, size: int) -> tuple[RowNumbers, Codes]:
+        """Return pools of a size in which the lists begin at ``start``."""
+        other, code = np.empty(size, np.int32), np.empty(size, self.code.dtype)
+        halves, width = self._halves()
+        _kernels().gather(
+            self.start,
+            self.length,
+            self.other,
+            halves,
+            width,
+            np.ascontiguousarray(start),
+            other,
+            code.view(np.uint16),
+        )
+        return other, code
+
+    def _halves(self) -> tuple[npt.NDArray[np.uint16], int]:
+        return self.code.view(np.uint16), self.code.itemsize // 2
+
+
+class _Kernels(NamedTuple):
+    extend: Any
+    lay_out: Any
+    gather: Any
+
+
+@functools.cache
+def _kernels() -> _Kernels:
+    from hemf.kernels import lists
+
+    # They hold whole numbers only: there is one version, whatever the storage of the model.
+    found = (lists.extend, lists.lay_out, lists.gather)
+    return _Kernels(*(kernel.compiled(np.float64) for kernel in found))
+
+
+def _with_room(values: Values, used: int, wanted: int) -> Values:
+    """Return the same values, the used ones, in an array that has room for as many as wanted."""
+    if wanted <= len(values):
+        return values
+    grown = np.empty(max(wanted, 2 * len(values), LEAST_ROOM), values.dtype)
+    grown[:used] = values[:used]
+    return grown

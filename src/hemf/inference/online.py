@@ -1,0 +1,541 @@
+"""Online variational Bayes (oVB): rows change as their ratings arrive, and nothing else is read.
+
+MODEL.md, "Online VB". A batch of ratings is recorded on the users' side, the users it touches are
+refreshed, then the same for items; communities follow from statistics that have changed by the
+touched rows alone. Ratings one at a time take the same steps inside one compiled loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.inference import regroup
+from hemf.inference.batch import NOISE_FLOOR, SIDES, BatchState, bound_terms
+from hemf.inference.empirical import learn_prior
+from hemf.inference.fit import FitOptions
+from hemf.inference.history import History, RatingBook
+from hemf.inference.rowstore import MOST_PARTS, RowStore
+from hemf.inference.start import start_side
+from hemf.model.hyper import Prior
+from hemf.model.layout import Layout
+from hemf.model.noise import NoiseScales, learn_scales
+from hemf.model.packing import Float64
+from hemf.model.predictive import prior_predictive
+from hemf.model.side import Side
+
+Wholes = npt.NDArray[np.int64]
+
+ALL = -1  # window: every rating is kept
+BLOCK = 1000  # ratings of a stream between updates of the communities
+ITEM_PATIENCE = 10  # ratings that may wait before a busy item is refreshed
+NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
+LEAST_SHARE = 1e-2  # of a row; communities with less are left out
+SEARCH_EVERY = 1000  # refreshes of a side between searches for a new community
+# A fit to few ratings closes directions for which there is no evidence yet, and no later rating
+# opens them again. So while ratings are scarce the prior covariance is held wide.
+ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
+WIDE = 1.0  # variance of factors under the wide prior
+REOPENING = 30  # sweeps over few ratings, in which closed directions come back
+GROWING = 0.01  # share of new ratings above which W0 is not learnt
+NOISE_FROM_NOTHING = 0.5
+START_SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class OnlineOptions:
+    """How to learn online; `hemf.HeMF` documents each."""
+
+    window: int = ALL
+    """Ratings kept of each row; the others are summed up."""
+    forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
+    evb: str | None = "closed"
+    max_communities: dict[str, int | None] = field(
+        default_factory=lambda: {"user": None, "item": None}
+    )
+    thorough: bool = False
+    """Weigh every community at every refresh, and leave none out: for proofs."""
+    least_share: float = LEAST_SHARE
+    most_parts: int = MOST_PARTS
+    refresh: float = 0.0
+    """Rows with the oldest information that are refreshed too, for each rating learnt."""
+
+
+@dataclass
+class OnlineState:
+    """Everything that a rating may change."""
+
+    sides: dict[str, Side]
+    stores: dict[str, RowStore]
+    book: RatingBook
+    options: OnlineOptions
+    noise: float
+    """σ², in units of the ratings' variance."""
+    centre: float
+    unit: float
+    """Mean and scale that ratings are standardised with."""
+    rng: np.random.Generator
+    start_scale: float = 0.0
+    """Of the factors that a new row starts with, where there is nothing yet to learn from."""
+    sweeps: int = 0
+    seen: int = 0
+    """Ratings learnt, repetitions included."""
+    refreshed: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
+    """Refreshes of each side when its hyper-parameters were last learnt."""
+    searched: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
+    """Refreshes of each side when it was last searched for a new community."""
+    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
+    """Ratings there were when hyper-parameters were last learnt."""
+    changes: int = 0
+    """Counts up with everything that is learnt."""
+
+    # -- beginnings ------------------------------------------------------------------------------
+
+    @classmethod
+    def adopt(
+        cls,
+        state: BatchState,
+        ratings: dict[str, tuple[Wholes, Any, Any]],
+        book: RatingBook,
+        options: OnlineOptions,
+        *,
+        centre: float,
+        rng: np.random.Generator,
+    ) -> OnlineState:
+        """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
+
+        The rows are refreshed once, as in a sweep, so that what each of them has given to its
+        communities is on record.
+        """
+        stores = {}
+        for name, side in state.sides.items():
+            store = RowStore(
+                side.layout,
+                side.moments.mean.dtype,
+                sums=options.window != ALL,
+                communities=side.n_communities,
+                most=options.most_parts,
+            )
+            store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
+            _add_rows(store, side, side.n_rows)
+            store.adopt(side.moments, side.noise_scales)
+            store.history = History.from_rows(*ratings[name])
+            store.count[:] = store.history.length
+            stores[name] = store
+        sides = {name: replace(side) for name, side in state.sides.items()}
+        online = cls(
+            sides=sides,
+            stores=stores,
+            book=book,
+            options=options,
+            noise=state.noise,
+            centre=centre,
+            unit=state.unit,
+            rng=rng,
+            sweeps=state.sweeps,
+            seen=state.n_ratings,
+        )
+        for name in SIDES:
+            online.point(name)
+        scarce = online._is_scarce()
+        if scarce and options.evb is not None:
+            for side in sides.values():
+                _widen(side)
+        for _ in range(REOPENING if scarce else 1):
+            for name in SIDES:
+                online.refresh(name, np.arange(stores[name].n_rows), learn=False)
+            if options.evb is not None:
+                online._learn_noise("item", np.empty(0))
+        for name in SIDES:
+            online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
+            online.known[name] = online.seen
+        if options.window != ALL:
+            online._sum_up()
+        return online
+
+    @classmethod
+    def begin(
+        cls,
+        fit: FitOptions,
+        options: OnlineOptions,
+        *,
+        centre: float,
+        unit: float,
+        rng: np.random.Generator,
+    ) -> OnlineState:
+        """Start from nothing: one community on each side, no rows."""
+        sides, stores = {}, {}
+        for name in SIDES:
+            side = start_side(
+                0,
+                Layout.of(name, n_factors=fit.n_factors, offsets=fit.offsets),
+                tied=fit.tied[name],
+                concentration=fit.concentration,
+                spread=fit.spread,
+                rng=rng,
+                dtype=fit.dtype,
+                noise_scales=fit.noise_scales[name],
+            )
+            _widen(side)
+            sides[name] = side
+            stores[name] = RowStore(
+                side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
+            )
+        state = cls(
+            sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
+            start_scale=START_SCALE,
+        )  # fmt: skip
+        for name in SIDES:
+            state.point(name)
+        return state
+
+    def _is_scarce(self) -> bool:
+        """Whether there are few ratings for the numbers they are to determine."""
+        unknown = sum(store.n_rows * store.layout.order for store in self.stores.values())
+        return self.seen < ENOUGH * unknown
+
+    def _sum_up(self) -> None:
+        """Keep the newest ratings of each row, and sums of those before."""
+        for name in SIDES:
+            own, window = self.stores[name], self.options.window
+            indptr, indices, codes = own.history.to_rows()
+            lengths = np.diff(indptr)
+            old = np.maximum(lengths - window, 0)
+            position = np.arange(indices.size) - np.repeat(indptr[:-1], lengths)
+            is_old = position < np.repeat(old, lengths)
+            rows = np.repeat(np.arange(own.n_rows), lengths)
+            kept = np.concatenate([[0], np.cumsum(lengths - old)])
+            own.history = History.from_rows(kept, indices[~is_old], codes[~is_old])
+            self._kernel("settle_all", name)(
+                rows[is_old].astype(np.int64), indices[is_old].astype(np.int64),
+                codes[is_old].astype(np.int64), *self._pair(name), self._rules(),
+                self.options.forgetting[name],
+            )  # fmt: skip
+
+    # -- what is believed ------------------------------------------------------------------------
+
+    @property
+    def n_ratings(self) -> int:
+        """How many ratings the state explains."""
+        return int(self.stores["user"].count.sum())
+
+    @property
+    def squared_error(self) -> float:
+        """Σ τ_i υ_j E(r_ij - a_i·b_j)², as of each item's last refresh."""
+        return float(self.stores["item"].totals[1])
+
+    def counts(self, name: str) -> Wholes:
+        """How many ratings each row of a side has."""
+        counts: Wholes = self.stores[name].count
+        return counts
+
+    def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
+        """Rows of the other side that a row has rated, ascending, and the standardised ratings.
+
+        They are those in the history.
+        """
+        others, codes = self.stores[name].history.row(row)
+        order = np.argsort(others)
+        return others[order], self._levels()[codes[order]]
+
+    def bound_terms(self) -> dict[str, float]:
+        """Return the lower bound by term, of the ratings on record."""
+        counts = {name: self.counts(name) for name in SIDES}
+        return bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def add_rows(self, name: str, n: int) -> None:
+        """Add rows that nothing is known of; they wait for their first rating."""
+        if n > 0:
+            _add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
+            self.point(name)
+
+    def absorb(
+        self, users: Wholes, items: Wholes, codes: Wholes, previous: Wholes, *, learn: bool = True
+    ) -> int:
+        """Learn a batch of ratings at once, and return how many are of pairs not rated before.
+
+        A code of -1 takes the ``previous`` one out. Rows and codes are all known; no pair is there
+        twice.
+        """
+        rows = {"user": users, "item": items}
+        self._reserve(rows)
+        previous = previous.copy()
+        self._kernel("recall_all", "user")(users, items, *self._pair("user"), previous)
+        is_new = np.zeros(codes.size, np.int64)
+        for name in SIDES:
+            other = "item" if name == "user" else "user"
+            self._kernel("record_all", name)(
+                rows[name], rows[other], codes, previous, *self._pair(name), self._rules(),
+                self.options.forgetting[name], is_new,
+            )  # fmt: skip
+            self.refresh(name, np.unique(rows[name]), learn=learn)
+        self.seen += codes.size
+        if learn:
+            self._learn_noise("item", self._errors(users, items, codes))
+            self._learn_priors()
+            self._refresh_stale(codes.size)
+        self.changes += 1
+        return int(is_new.sum())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rating is in the history."""
+        return self.options.window == ALL
+
+    @property
+    def block(self) -> int:
+        """How many ratings of a stream may pass between updates of the communities."""
+        return int(np.clip(self.seen // 10, 20, BLOCK))
+
+    def has_rated(self, user: int, item: int) -> bool:
+        """Whether a pair may have been rated; where the history is not complete, nobody knows."""
+        listed = self.stores["user"].history.row(user)[0], self.stores["item"].history.row(item)[0]
+        if bool((listed[0] == item).any() or (listed[1] == user).any()):
+            return True
+        counts = self.stores["user"].count[user], self.stores["item"].count[item]
+        return self.options.window != ALL and min(counts) > 0
+
+    def predict_then_learn(
+        self, users: Wholes, items: Wholes, codes: Wholes
+    ) -> tuple[Float64, Wholes]:
+        """Learn ratings one after the other; return what was expected of each, and its ticks."""
+        forecasts, errors = np.empty(codes.size), np.empty(codes.size)
+        spent = np.zeros(codes.size, np.int64)
+        for begin in range(0, codes.size, BLOCK):
+            part = slice(begin, begin + BLOCK)
+            self._reserve({"user": users[part], "item": items[part]})
+            rows = {name: self._rows(name) for name in SIDES}
+            shared = {name: self._shared(name) for name in SIDES}
+            self._kernel("stream", "user")(
+                users[part], items[part], codes[part], rows["user"], rows["item"],
+                shared["user"], shared["item"], self._rules(),
+                forecasts[part], errors[part], spent[part],
+            )  # fmt: skip
+            self.seen += errors[part].size
+            for name in SIDES:
+                self.sides[name].refresh(self.stores[name].statistics)
+                if self._is_due(name):
+                    self._learn_scales(name)
+            self._learn_noise("user", errors[part])
+            self._learn_priors()
+            self._refresh_stale(errors[part].size)
+            self.changes += 1
+        return forecasts, spent
+
+    def refresh(self, name: str, rows: Wholes, *, learn: bool = True) -> None:
+        """Bring these rows, then the communities of their side, to their optimum."""
+        own, other = self._pair(name)
+        self._kernel("refresh_all", name)(rows, own, other, self._shared(name), self._rules())
+        side, store = self.sides[name], self.stores[name]
+        if learn and self._is_due(name):
+            self._learn_scales(name)
+        side.refresh(store.statistics)
+
+    # -- shared parameters -----------------------------------------------------------------------
+
+    def _is_due(self, name: str) -> bool:
+        """Whether a side has seen as many refreshes as it has rows since it was last learnt of."""
+        store = self.stores[name]
+        return bool(store.totals[2] - self.refreshed[name] >= store.n_rows > 0)
+
+    def _learn_scales(self, name: str) -> None:
+        side, store = self.sides[name], self.stores[name]
+        if side.noise_scales is None or self.options.evb is None:
+            return
+        scales, factor = learn_scales(
+            side.noise_scales, store.error / self._error_unit(name), store.count
+        )
+        store.shape[:], store.rate[:] = scales.shape, scales.rate
+        store.weight[:] = scales.mean
+        side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
+        store.totals[1] = store.error @ scales.mean
+        if self.options.window == ALL:
+            self.noise /= factor
+
+    def _learn_noise(self, name: str, errors: Float64) -> None:
+        """σ²: of all ratings where they are kept, else a running mean over the latest."""
+        if self.options.evb is None:
+            return
+        store = self.stores[name]
+        if self.is_complete or not errors.size:
+            noise = store.totals[1] / max(float((store.count - store.pending).sum()), 1.0)
+        else:
+            part = errors.size / (errors.size + NOISE_MEMORY)
+            noise = (1.0 - part) * self.noise + part * float(errors.mean())
+        self.noise = max(float(noise), NOISE_FLOOR)
+
+    def _learn_priors(self) -> None:
+        """Hyper-parameters and the number of communities, when they are due."""
+        for name in SIDES:
+            side, store = self.sides[name], self.stores[name]
+            if self._is_due(name):
+                self.refreshed[name] = float(store.totals[2])
+                if self.options.evb is not None:
+                    settled = self.n_ratings <= (1.0 + GROWING) * self.known[name]
+                    side.prior = learn_prior(
+                        side.prior,
+                        side.communities,
+                        evb=self.options.evb,
+                        structure=True,
+                        scale=settled,
+                    )
+                    self.known[name] = self.n_ratings
+                    side.refresh()
+                if regroup.tidy(side, store):
+                    self.point(name)
+                    side.refresh(store.statistics)
+            self._search(name)
+
+    def _search(self, name: str) -> None:
+        """Look for a community among the rows refreshed of late."""
+        side, store = self.sides[name], self.stores[name]
+        if store.totals[2] - self.searched[name] < SEARCH_EVERY:
+            return
+        recent = np.flatnonzero(store.touched > self.searched[name])
+        self.searched[name] = float(store.totals[2])
+        most = self.options.max_communities[name]
+        if most is not None and side.n_communities >= most:
+            return
+        if recent.size > regroup.RECENT:
+            recent = recent[np.argsort(store.touched[recent])[-regroup.RECENT :]]
+        moved = regroup.open_one(side, store, recent, self.rng)
+        if moved is not None:
+            self.point(name)
+            side.refresh(store.statistics)
+            store.judged[recent] = 0  # weigh all communities the next time
+            self.refresh(name, moved, learn=False)
+
+    def _refresh_stale(self, n_learnt: int) -> None:
+        """Refresh rows whose information is oldest."""
+        n = round(self.options.refresh * n_learnt)
+        for name in SIDES if n > 0 else ():
+            store = self.stores[name]
+            n = min(n, store.n_rows)
+            oldest = np.argpartition(store.touched, n - 1)[:n]
+            self.refresh(name, np.sort(oldest), learn=False)
+
+    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64:
+        """τ υ E(r - a·b)² of each rating that was not taken out."""
+        from hemf.model.predictive import pair_moments
+
+        if self.options.window == ALL:
+            return np.empty(0)  # not needed: the rows' own errors are up to date
+        left, right = self.stores["user"], self.stores["item"]
+        there = codes >= 0
+        users, items = users[there], items[there]
+        mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
+        weight = left.weight[users] * right.weight[items]
+        return np.asarray(weight * ((self._levels()[codes[there]] - mean) ** 2 + variance))
+
+    # -- for the kernels -------------------------------------------------------------------------
+
+    def _reserve(self, rows: dict[str, Wholes]) -> None:
+        if self.options.window == 0:
+            return
+        for name, own in rows.items():
+            touched, extra = np.unique(own, return_counts=True)
+            self.stores[name].history.reserve(touched, extra, len(self.book))
+
+    def _kernel(self, kernel: str, name: str) -> Any:
+        from hemf.kernels import online
+
+        store = self.stores[name]
+        return getattr(online, kernel).compiled(store.mean.dtype, store.history.code.dtype)
+
+    def _levels(self) -> Float64:
+        return (self.book.values.astype(np.float64) - self.centre) / self.unit
+
+    def _pair(self, name: str) -> tuple[Any, Any]:
+        return self._rows(name), self._rows("item" if name == "user" else "user")
+
+    def _rows(self, name: str) -> Any:
+        from hemf.kernels.online import Rows
+
+        store = self.stores[name]
+        history = store.history
+        values = {
+            key: getattr(history, key) if hasattr(history, key) else getattr(store, key)
+            for key in Rows._fields
+        }
+        return Rows(**values)
+
+    def _rules(self) -> Any:
+        from hemf.kernels.online import Rules
+
+        options, dtype = self.options, self.stores["user"].mean.dtype
+        return Rules(
+            levels=self._levels().astype(dtype),
+            noise=float(self.noise),
+            window=options.window,
+            least_share=options.least_share,
+            thorough=int(options.thorough),
+        )
+
+    def _shared(self, name: str) -> Any:
+        from hemf.kernels.online import Shared
+
+        side, store = self.sides[name], self.stores[name]
+        communities, scales = side.communities, side.noise_scales
+        return Shared(
+            precision=np.ascontiguousarray(communities.precision),
+            pull=np.ascontiguousarray(communities.pull),
+            log_weight=np.ascontiguousarray(communities.log_weight),
+            size=store.size,
+            first=store.first,
+            scatter=store.scatter,
+            totals=store.totals,
+            free=side.layout.free,
+            pinned=side.layout.pinned,
+            prior_shape=0.0 if scales is None else float(scales.prior_shape),
+            error_unit=self._error_unit(name),
+            expected=prior_predictive(communities, side.layout)[0],
+            keep=float(self.options.forgetting[name]),
+            patience=1 if name == "user" else ITEM_PATIENCE,
+        )
+
+    def _error_unit(self, name: str) -> float:
+        """σ² or, where errors on record are of factors long gone, their mean."""
+        store = self.stores[name]
+        if self.options.window == ALL or not store.totals[1] > 0.0:
+            return float(self.noise)
+        return float(store.totals[1] / max(float(store.count.sum()), 1.0))
+
+    def point(self, name: str) -> None:
+        """Let a side's arrays be those of its store."""
+        side, store = self.sides[name], self.stores[name]
+        side.moments, side.membership = store.moments, store.membership
+        if side.noise_scales is not None:
+            side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
+
+
+def _widen(side: Side) -> None:
+    """Put the wide prior in the place of a side's own."""
+    wide = Prior.start(side.layout.order, variance=WIDE, concentration=1.0, spread=1.0)
+    side.prior = replace(side.prior, scale=wide.scale, dof=wide.dof)
+    side.refresh()
+
+
+def _add_rows(
+    store: RowStore,
+    side: Side,
+    n: int,
+    start_scale: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> None:
+    mean, second = prior_predictive(side.communities, side.layout)
+    shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
+    first = store.n_rows
+    store.add(n, mean=mean, second=second, prior_shape=shape)
+    if rng is not None and start_scale > 0.0:
+        factors = side.layout.free if side.layout.pinned < 0 else side.layout.free[1:]
+        new = store.mean[first:]
+        noise = rng.normal(scale=start_scale, size=(n, factors.size))
+        new[:, factors] += noise.astype(new.dtype)
+        rows, columns = np.tril_indices(side.layout.total)
+        covariance = second - mean[rows] * mean[columns]
+        store.second[first:] = covariance + new[:, rows] * new[:, columns]

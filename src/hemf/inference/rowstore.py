@@ -1,0 +1,207 @@
+"""What is kept of one side's rows while ratings arrive: arrays that double as rows are added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.inference.history import History
+from hemf.model.communities import Statistics
+from hemf.model.layout import Layout
+from hemf.model.noise import NoiseScales
+from hemf.model.packing import Array, Float64, pack, unpack
+from hemf.model.side import Moments
+
+LEAST_ROOM = 16  # rows
+MOST_PARTS = 4
+"""Communities that a row can belong to at once while it learns online, its likeliest ones."""
+
+Wholes = npt.NDArray[np.int64]
+
+
+@dataclass
+class RowArrays:
+    """One entry for each row, with room for more; `hemf.kernels.online.Rows` says what each is."""
+
+    mean: Array
+    second: Array
+    membership: Array
+    listed: npt.NDArray[np.int32]
+    parts: Array
+    weight: Array
+    shape: Float64
+    rate: Float64
+    error: Float64
+    entropy: Float64
+    count: Wholes
+    judged: Wholes
+    pending: Wholes
+    touched: Wholes
+    gram: Array
+    moment: Array
+    square: Float64
+
+    @classmethod
+    def empty(cls, layout: Layout, dtype: Any, *, parts: int, sums: bool) -> RowArrays:
+        """Return arrays of no rows; ``sums`` keeps what the history does not."""
+        order = layout.order
+        width = 1 + order + order * (order + 1) // 2
+        return cls(
+            mean=np.zeros((0, layout.total), dtype),
+            second=np.zeros((0, layout.packed), dtype),
+            membership=np.zeros((0, 1), dtype),
+            listed=np.zeros((0, parts), np.int32),
+            parts=np.zeros((0, parts, width), dtype),
+            weight=np.zeros(0, dtype),
+            shape=np.zeros(0),
+            rate=np.zeros(0),
+            error=np.zeros(0),
+            entropy=np.zeros(0),
+            count=np.zeros(0, np.int64),
+            judged=np.zeros(0, np.int64),
+            pending=np.zeros(0, np.int64),
+            touched=np.zeros(0, np.int64),
+            gram=np.zeros((0, layout.packed if sums else 0), dtype),
+            moment=np.zeros((0, layout.total if sums else 0), dtype),
+            square=np.zeros(0),
+        )
+
+
+class RowStore:
+    """Rows of one side with their history and what they have given to their communities.
+
+    >>> store = RowStore(Layout.of("user", n_factors=2, offsets=True), np.float32, sums=False)
+    >>> store.add(3, mean=np.ones(4), second=np.ones(10), prior_shape=10.0)
+    >>> store.n_rows, store.moments.mean.shape, store.room
+    (3, (3, 4), 16)
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        dtype: Any,
+        *,
+        sums: bool,
+        communities: int = 1,
+        most: int = MOST_PARTS,
+    ) -> None:
+        self.layout = layout
+        self.sums = sums
+        self.most_parts = most
+        self.n_rows = 0
+        self.history = History()
+        parts = min(most, communities)
+        self._arrays = RowArrays.empty(layout, dtype, parts=parts, sums=sums)
+        self._arrays.membership = np.zeros((0, communities), dtype)
+        order = layout.order
+        self.size = np.zeros(communities)
+        self.first = np.zeros((communities, order))
+        self.scatter = np.zeros((communities, order * (order + 1) // 2))
+        self.totals = np.zeros(3)
+
+    @property
+    def room(self) -> int:
+        """How many rows fit before arrays grow."""
+        return int(self._arrays.count.size)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the part in use of one of the `RowArrays`; writing to it writes to the store."""
+        if name.startswith("_") or name not in RowArrays.__dataclass_fields__:
+            raise AttributeError(name)
+        return getattr(self._arrays, name)[: self.n_rows]
+
+    def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
+        """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
+        first, last = self.n_rows, self.n_rows + n
+        if last > self.room:
+            room = max(last, 2 * self.room, LEAST_ROOM)
+            for field in fields(RowArrays):
+                old = getattr(self._arrays, field.name)
+                grown = np.zeros((room, *old.shape[1:]), old.dtype)
+                grown[:first] = old[:first]
+                setattr(self._arrays, field.name, grown)
+        new, arrays = slice(first, last), self._arrays
+        for field in fields(RowArrays):
+            getattr(arrays, field.name)[new] = 0
+        arrays.mean[new] = mean
+        arrays.second[new] = second
+        arrays.listed[new] = -1
+        arrays.weight[new] = 1.0
+        arrays.shape[new] = arrays.rate[new] = prior_shape
+        self.history.add_rows(n)
+        self.n_rows = last
+
+    def take_rows(self, arrays: dict[str, Any]) -> None:
+        """Take over arrays of as many rows, by their names in `RowArrays`."""
+        for name, array in arrays.items():
+            setattr(self._arrays, name, np.array(array))
+        self.n_rows = int(self._arrays.count.size)
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of the rows, in place."""
+        return Moments(self.mean, self.second)
+
+    @property
+    def noise_scales(self) -> tuple[Float64, Float64]:
+        """Shape and rate of q(τ) of the rows, in place."""
+        return self.shape, self.rate
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the rows give to their communities."""
+        return Statistics(
+            self.size.copy(), self.first.copy(), unpack(self.scatter), float(self.totals[0])
+        )
+
+    def take_statistics(self, statistics: Statistics) -> None:
+        """Take over statistics that a move has changed."""
+        self.size = statistics.size.copy()
+        self.first = np.ascontiguousarray(statistics.first).copy()
+        self.scatter = pack(statistics.scatter)
+        self.totals[0] = statistics.entropy
+
+    def adopt(self, moments: Moments, scales: NoiseScales | None) -> None:
+        """Take over the posterior of as many rows; they have given nothing to communities yet."""
+        self.mean[:], self.second[:] = moments.mean, moments.second
+        if scales is not None:
+            self.shape[:], self.rate[:] = scales.shape, scales.rate
+            self.weight[:] = scales.mean
+
+    def regroup(self, target: Wholes, count: int) -> None:
+        """Renumber communities: ``target[d]`` is the new number of d, or -1 where it is gone.
+
+        Parts of communities that become one are added up; ``count`` is how many there are then.
+        """
+        arrays, n = self._arrays, self.n_rows
+        listed = np.where(arrays.listed[:n] >= 0, target[arrays.listed[:n]], -1)
+        parts = arrays.parts[:n]
+        for later in range(1, listed.shape[1]):
+            for earlier in range(later):
+                same = np.flatnonzero(
+                    (listed[:, earlier] == listed[:, later]) & (listed[:, later] >= 0)
+                )
+                parts[same, earlier] += parts[same, later]
+                listed[same, later] = -1
+        width = max(arrays.listed.shape[1], min(self.most_parts, count))
+        if width > arrays.listed.shape[1]:
+            wider = np.zeros((self.room, width, parts.shape[2]), parts.dtype)
+            wider[:n, : parts.shape[1]] = parts
+            arrays.parts = wider
+            kept = np.full((self.room, width), -1, np.int32)
+            kept[:n, : listed.shape[1]] = listed
+            arrays.listed = kept
+        else:
+            arrays.listed[:n] = listed
+        self.spell_out(count)
+
+    def spell_out(self, count: int) -> None:
+        """Write the table of memberships from the rows' parts."""
+        arrays, n = self._arrays, self.n_rows
+        membership = np.zeros((self.room, count), arrays.membership.dtype)
+        rows, slots = np.nonzero(arrays.listed[:n] >= 0)
+        np.add.at(membership, (rows, arrays.listed[rows, slots]), arrays.parts[rows, slots, 0])
+        arrays.membership = membership

@@ -1,0 +1,176 @@
+"""The part of a model file that holds what a model needs to go on learning online."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hemf.archive import Members, decoded, described, encoded, read_array
+from hemf.inference.history import History, RatingBook
+from hemf.inference.online import OnlineOptions, OnlineState
+from hemf.inference.rowstore import RowArrays, RowStore
+from hemf.model.side import Side
+
+_SIDES = ("user", "item")
+# What a side holds anyway.
+_SHARED = ("mean", "second", "membership", "shape", "rate")
+_PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes")
+_BY_SIDE = ("refreshed", "searched", "known")
+_STATISTICS = ("size", "first", "scatter", "totals")
+
+
+def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
+    """Return the JSON form of a state that learns online; its sides are described elsewhere."""
+    members["online/book.npy"] = state.book.values.copy()
+    stores: dict[str, Any] = {}
+    for side, store in state.stores.items():
+        at = f"online/{side}"
+        arrays = {name: getattr(store, name) for name in _own_arrays()}
+        arrays |= {name: getattr(store, name) for name in _STATISTICS}
+        lists = store.history.to_rows()
+        arrays |= dict(zip(("indptr", "indices", "codes"), lists, strict=True))
+        for name, array in arrays.items():
+            members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
+        stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
+    return {
+        "options": described(state.options, "online/options", members),
+        "stores": stores,
+        **{name: encoded(getattr(state, name)) for name in _PLAIN},
+        **{
+            name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
+            for name in _BY_SIDE
+        },
+        "rng": json.dumps(state.rng.bit_generator.state),
+    }
+
+
+def restore_online(
+    form: dict[str, Any], sides: dict[str, Side], archive: zipfile.ZipFile
+) -> OnlineState:
+    """Make a state again of what `describe_online` returned, and of its sides."""
+    options: dict[str, Any] = {
+        name: {key: decoded(part) for key, part in value.items()}
+        if name in ("forgetting", "max_communities")
+        else decoded(value)
+        for name, value in form["options"].items()
+    }
+    book = RatingBook()
+    values = read_array(archive, "online/book.npy")
+    _require(values.dtype == np.float32 and values.ndim == 1, "the book of ratings is damaged")
+    _require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
+    book.codes(values)
+    _require(len(book) == values.size, "a rating is in the book twice")
+    stores = {}
+    for name in _SIDES:
+        other = sides["item" if name == "user" else "user"].n_rows
+        stores[name] = _restore_store(form["stores"][name], name, sides[name], other, book, archive)
+    plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
+    for name in _BY_SIDE:
+        plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
+    state = OnlineState(
+        sides=sides,
+        stores=stores,
+        book=book,
+        options=OnlineOptions(**options),
+        rng=_restore_rng(form["rng"]),
+        **plain,
+    )
+    for name in _SIDES:
+        state.point(name)
+    return state
+
+
+def _restore_store(
+    form: dict[str, Any],
+    name: str,
+    side: Side,
+    n_other: int,
+    book: RatingBook,
+    archive: zipfile.ZipFile,
+) -> RowStore:
+    def read(what: str) -> NDArray[Any]:
+        return read_array(archive, f"online/{name}/{what}.npy")
+
+    store = RowStore(
+        side.layout,
+        side.moments.mean.dtype,
+        sums=bool(form["sums"]),
+        communities=side.n_communities,
+        most=int(form["most_parts"]),
+    )
+    n, scales = side.n_rows, side.noise_scales
+    taken = {what: read(what) for what in _own_arrays()}
+    taken |= {"mean": side.moments.mean, "second": side.moments.second}
+    taken["membership"] = side.membership
+    taken["shape"] = np.zeros(n) if scales is None else scales.shape
+    taken["rate"] = np.zeros(n) if scales is None else scales.rate
+    parts = taken["listed"].shape[1] if taken["listed"].ndim == 2 else 0
+    _require(parts >= 1, f"{name}: its parts are damaged")
+    expected = RowArrays.empty(
+        side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"])
+    )
+    for what, array in taken.items():
+        shape = getattr(expected, what).shape[1:]
+        if what == "membership":
+            shape = (side.n_communities,)
+        _require(
+            array.dtype == getattr(expected, what).dtype and array.shape == (n, *shape),
+            f"{name}: its {what} is {array.dtype} {array.shape}",
+        )
+        _require(bool(np.isfinite(array).all()), f"{name}: a number is missing or infinite")
+    listed = taken["listed"]
+    inside = not n or (int(listed.min()) >= -1 and int(listed.max()) < side.n_communities)
+    _require(inside, f"{name}: a row belongs to a community that is not there")
+    store.take_rows(taken)
+    for what in _STATISTICS:
+        array, wanted = read(what), getattr(store, what)
+        shape = side.statistics.scatter.shape[:1] + wanted.shape[1:]
+        shape = shape if what == "scatter" else wanted.shape
+        _require(
+            array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all()),
+            f"{name}: its {what} is {array.dtype} {array.shape}",
+        )
+        setattr(store, what, array)
+    store.history = _restore_history(read, name, n, n_other, len(book))
+    return store
+
+
+def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -> History:
+    indptr, indices, codes = read("indptr"), read("indices"), read("codes")
+    ordered = (
+        indptr.dtype == np.int64
+        and indptr.shape == (n + 1,)
+        and indptr[0] == 0
+        and indptr[-1] == indices.size == codes.size
+        and bool((np.diff(indptr) >= 0).all())
+    )
+    _require(ordered, f"{name}: its history is damaged")
+    if indices.size:
+        # What is out of range here would be out of bounds in compiled code.
+        inside = int(indices.min()) >= 0 and int(indices.max()) < n_other
+        _require(inside, f"{name}: its history has a row that is not there")
+        coded = codes.dtype.kind == "u" and int(codes.max()) < n_codes
+        _require(coded, f"{name}: its history has a rating that is not there")
+    return History.from_rows(indptr, indices, codes)
+
+
+def _restore_rng(text: str) -> np.random.Generator:
+    rng = np.random.default_rng()
+    state = json.loads(text)
+    if state.get("bit_generator") == rng.bit_generator.state["bit_generator"]:
+        rng.bit_generator.state = state
+    return rng
+
+
+def _own_arrays() -> list[str]:
+    return [field.name for field in fields(RowArrays) if field.name not in _SHARED]
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)

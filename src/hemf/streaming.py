@@ -1,0 +1,440 @@
+"""Ratings that arrive: read and checked as a whole, then handed to `hemf.inference.online`.
+
+Nothing of the model is touched before everything about a batch is known to be right.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.baselines.triples import in_order
+from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
+from hemf.inference.batch import BatchState
+from hemf.inference.history import RatingBook
+from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.interrupts import uninterrupted
+from hemf.options import checked_range, fit_options, generator
+from hemf.parameters import number, whole_number
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.reading.identifiers import CodedIds
+from hemf.reading.readers import read_columns
+from hemf.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+Wholes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+SIDES = ("user", "item")
+
+
+@dataclass
+class Learner:
+    """A state that learns, and the ids of its rows."""
+
+    state: OnlineState
+    users: Vocabulary
+    items: Vocabulary
+    _table: Ratings | None = None
+    _table_of: int = -1
+
+    @property
+    def ratings(self) -> Ratings:
+        """The ratings in the history, which need not be all that were learnt."""
+        if self._table is None or self._table_of != self.state.changes:
+            state = self.state
+            indptr, items, codes = state.stores["user"].history.to_rows()
+            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
+            values = state.book.values[codes]
+            self._table = Ratings.from_rows(self.users, self.items, users, items, values)
+            self._table_of = state.changes
+        return self._table
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch asks for, in rows that the ids have or will have."""
+
+    users: CodedIds
+    items: CodedIds
+    values: npt.NDArray[np.float32]
+    """Ratings, and NaN where one is taken back."""
+    previous: npt.NDArray[np.float32]
+    """What a pair was rated before, where the caller says so, else NaN."""
+
+
+def online_options(model: HeMF) -> OnlineOptions:
+    """Return how a model learns online; an error names the parameter and what it may be."""
+    fit = fit_options(model)
+    window = {"full": ALL, "none": 0}.get(model.history) if isinstance(model.history, str) else None
+    if window is None:
+        if isinstance(model.history, str):
+            raise ParameterError(
+                f'history must be "full", "none" or a number of ratings, got {model.history!r}',
+                value=model.history,
+            )
+        window = whole_number("history", model.history, at_least=1)
+    cap = model.max_online_communities
+    if cap is not None:
+        cap = whole_number("max_online_communities", cap, at_least=1)
+    given = model.forgetting
+    pair = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    return OnlineOptions(
+        window=window,
+        forgetting={
+            side: number("forgetting", part, low=0.01, high=1.0)
+            for side, part in zip(SIDES, pair, strict=True)
+        },
+        evb=fit.evb,
+        max_communities={
+            side: 1 if most == 1 else cap for side, most in fit.max_communities.items()
+        },
+        refresh=number("refresh", model.refresh, low=0.0, high=100.0),
+    )
+
+
+def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
+    """Return a learner that goes on from a fitted model, or starts from nothing.
+
+    ``values`` are ratings that may be looked at to begin with.
+    """
+    options = online_options(model)
+    learner: Learner | None = getattr(model, "_learner", None)
+    if learner is not None:
+        if options != learner.state.options:
+            _check_change(learner.state.options, options)
+            learner.state.options = options
+        return learner
+    rng = generator(model.rng)
+    if hasattr(model, "state_"):
+        data, fitted = model.ratings_, model.state_
+        assert isinstance(fitted, BatchState)
+        book = RatingBook()
+        state = OnlineState.adopt(
+            fitted, _by_age(data, book), book, options, centre=model.global_mean_, rng=rng
+        )
+        # Copies, and without ids that were added since the fit.
+        users, items = (
+            Vocabulary(data.users.ids[: data.n_users]),
+            Vocabulary(data.items.ids[: data.n_items]),
+        )
+        return Learner(state, users, items)
+    limits = checked_range(model.rating_range)
+    if isinstance(limits, tuple):
+        centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
+    else:
+        centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    if not unit > 1e-6 * max(1.0, abs(centre)):
+        unit = 1.0
+    state = OnlineState.begin(fit_options(model), options, centre=centre, unit=unit, rng=rng)
+    return Learner(state, Vocabulary(), Vocabulary())
+
+
+def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
+    if old.window != new.window:
+        raise ParameterError(
+            "history cannot be changed once a model has learnt online: what is not kept cannot "
+            "come back; set it before the first partial_fit",
+            value=new.window,
+        )
+
+
+def _by_age(data: Ratings, book: RatingBook) -> dict[str, tuple[Wholes, Any, Any]]:
+    """Each side's ratings as compressed rows of codes, oldest first where times are known."""
+    users, items, values = data.triples()
+    codes = book.codes(values)
+    times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
+    tables = {}
+    for name, own, other, n in (
+        ("user", users, items, data.n_users),
+        ("item", items, users, data.n_items),
+    ):
+        order = np.lexsort((times, own))
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
+        tables[name] = indptr, other[order], codes[order]
+    return tables
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+def partial_fit(
+    model: HeMF, ratings: Any, y: Any, *, removed: Any, previous: Any, columns: Any
+) -> None:
+    """See `hemf.HeMF.partial_fit`."""
+    options = online_options(model)
+    users, items = model._vocabularies()
+    is_new = not hasattr(model, "state_")
+    empty = _is_empty(ratings)
+    read = None if empty else in_order(ratings, y, columns, users=users, items=items)
+    if read is None and removed is None:
+        if is_new:
+            raise DataError("there are no ratings to learn from")
+        return
+    if read is None:
+        values = np.empty(0, np.float32)
+        user_ids: CodedIds | None = None
+        item_ids: CodedIds | None = None
+    else:
+        assert read.ratings is not None
+        values, user_ids, item_ids = read.ratings, read.users, read.items
+    before = _previous(previous, values.size)
+    check_range(model, values)
+    if user_ids is not None and item_ids is not None and values.size:
+        user_ids, item_ids, values, before = _without_repeats(
+            user_ids, item_ids, values, before, model.duplicates
+        )
+    taken = None
+    if removed is not None:
+        if is_new:
+            raise DataError("nothing has been learnt yet, so no rating can be removed")
+        taken = _removed(removed, users, items, needs_rating=options.window != ALL)
+    learner = begin(model, values)
+    state = learner.state
+    if taken is not None:
+        _check_removed(learner, taken, user_ids, item_ids)
+    with uninterrupted():
+        mark = len(state.book)
+        try:
+            codes = state.book.codes(values)
+            old = np.full(values.size, -1, np.int64)
+            given = ~np.isnan(before)
+            old[given] = state.book.codes(before[given])
+        except BaseException:
+            state.book.truncate(mark)
+            raise
+        user_rows = _numbered(state, "user", learner.users, user_ids)
+        item_rows = _numbered(state, "item", learner.items, item_ids)
+        if taken is not None:
+            user_rows = np.concatenate([taken.users, user_rows])
+            item_rows = np.concatenate([taken.items, item_rows])
+            codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
+            old = np.concatenate([taken.codes(state.book), old])
+        state.absorb(user_rows, item_rows, codes, old)
+        model._take(learner, values)
+
+
+def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tuple[Floats, Floats]:
+    """See `hemf.HeMF.predict_then_learn`; also return the seconds that each rating took."""
+    users, items = model._vocabularies()
+    read = in_order(ratings, y, columns, users=users, items=items)
+    assert read.ratings is not None
+    values = np.ascontiguousarray(read.ratings)
+    check_range(model, values)
+    expected, seconds = np.empty(values.size), np.empty(values.size)
+    with model._turn, uninterrupted():
+        fresh = not hasattr(model, "state_")
+        learner = begin(model, values[:1])  # the first alone: later ones are not known yet
+        state = learner.state
+        begun = time.perf_counter()
+        codes = state.book.codes(values)
+        user_rows = _numbered(state, "user", learner.users, read.users)
+        item_rows = _numbered(state, "item", learner.items, read.items)
+        if fresh:
+            model._take(learner, values[:0])
+    spent = time.perf_counter() - begun
+    lowest = np.minimum.accumulate(values)
+    highest = np.maximum.accumulate(values)
+    at = 0
+    while at < values.size:
+        part = slice(at, min(values.size, at + state.block))
+        begun = time.perf_counter()
+        known = model.rating_range_
+        with model._turn, uninterrupted():
+            forecasts, ticks = state.predict_then_learn(
+                user_rows[part], item_rows[part], codes[part]
+            )
+            model._take(learner, values[part])
+        from hemf.kernels.clock import seconds as in_seconds
+
+        taken = time.perf_counter() - begun
+        seconds[part] = in_seconds(ticks, taken) + spent / values.size
+        ratings_ = state.centre + state.unit * forecasts
+        if fresh and at == 0 and not isinstance(checked_range(model.rating_range), tuple):
+            ratings_[0] = 0.0 if known is None else ratings_[0]
+        expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
+        at = part.stop
+    return expected, seconds
+
+
+def _clipped(
+    model: HeMF, forecasts: Floats, known: Any, lowest: Any, highest: Any, part: slice
+) -> Floats:
+    """Clip forecasts to the range that was known when each of them was made."""
+    limits = checked_range(model.rating_range)
+    if limits is None:
+        return forecasts
+    if isinstance(limits, tuple):
+        return np.clip(forecasts, *limits)
+    low = np.concatenate([[np.inf if part.start == 0 else lowest[part.start - 1]], lowest[part]])
+    high = np.concatenate(
+        [[-np.inf if part.start == 0 else highest[part.start - 1]], highest[part]]
+    )
+    if known is not None:
+        low, high = np.minimum(low, known[0]), np.maximum(high, known[1])
+    low, high = low[:-1], high[:-1]
+    is_range = low <= high
+    return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
+
+
+def check_range(model: Any, values: npt.NDArray[np.float32]) -> None:
+    """Refuse ratings outside a range that was declared."""
+    limits = checked_range(model.rating_range)
+    if isinstance(limits, tuple):
+        outside = (values < limits[0]) | (values > limits[1])
+        if outside.any():
+            row = int(outside.argmax())
+            value = float(values[row])
+            raise DataError(
+                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
+                "correct it, or choose a wider range",
+                value=value,
+                row=row,
+            )
+
+
+def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Wholes:
+    """Rows of a column's ids; new ids get rows."""
+    if coded is None:
+        return np.empty(0, np.int64)
+    rows = ids.add_coded(coded).astype(np.int64)
+    state.add_rows(name, len(ids) - state.stores[name].n_rows)
+    return rows
+
+
+def _is_empty(ratings: Any) -> bool:
+    return ratings is None or (
+        hasattr(ratings, "__len__") and not isinstance(ratings, str) and len(ratings) == 0
+    )
+
+
+def _previous(previous: Any, n: int) -> npt.NDArray[np.float32]:
+    if previous is None:
+        return np.full(n, np.nan, np.float32)
+    try:
+        before = np.asarray(previous, np.float32).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError("previous must be numbers, NaN for a rating that is new") from None
+    if before.size != n:
+        raise DataError(f"previous has {before.size} ratings for {n} that are new")
+    if np.isinf(before).any():
+        row = int(np.isinf(before).argmax())
+        raise DataError(f"previous rating at row {row} is infinite", row=row)
+    return before
+
+
+def _without_repeats(
+    users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str
+) -> tuple[CodedIds, CodedIds, Any, Any]:
+    """Settle pairs that a batch holds more than once."""
+    key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    if first.size == key.size:
+        return users, items, values, before
+    twice = int(np.flatnonzero(counts > 1)[0])
+    rows = np.flatnonzero(inverse == twice)
+    pair = (users.decode().item(int(rows[0])), items.decode().item(int(rows[0])))
+    where = f"user {pair[0]!r} and item {pair[1]!r} at rows {rows[0]} and {rows[1]}"
+    if duplicates == "error":
+        raise DataError(
+            f"{key.size - first.size} ratings are of a pair that is in the batch twice, such as "
+            f'{where}; remove them, or choose duplicates="last" or "mean"',
+            value=pair,
+            row=int(rows[1]),
+        )
+    last = np.full(first.size, -1)
+    np.maximum.at(last, inverse, np.arange(key.size))
+    kept = np.sort(last)
+    if duplicates == "mean":
+        means = np.bincount(inverse, values.astype(np.float64)) / counts
+        values = means[inverse].astype(np.float32)
+    else:
+        warn_caller(
+            f"{key.size - first.size} ratings were replaced by a later one of the same pair, such "
+            f"as {where}",
+            DuplicateWarning,
+        )
+    return (
+        replace(users, codes=users.codes[kept]),
+        replace(items, codes=items.codes[kept]),
+        values[kept],
+        before[first][inverse][kept],
+    )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Ratings to take back, in rows; ids and values as they were given, for errors."""
+
+    users: Wholes
+    items: Wholes
+    values: npt.NDArray[np.float32]
+    ids: tuple[Any, Any]
+
+    def codes(self, book: RatingBook) -> Wholes:
+        """Codes of the ratings, -1 where the caller did not say what they were."""
+        codes = np.full(self.users.size, -1, np.int64)
+        given = ~np.isnan(self.values)
+        codes[given] = book.codes(self.values[given])
+        return codes
+
+
+def _removed(removed: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool) -> Taken:
+    values = None
+    if needs_rating:
+        try:
+            read = read_columns(removed, users=users, items=items)
+        except DataError as error:
+            raise DataError(
+                "without a full history, removed must hold the ratings that were given, "
+                f"as user, item, rating: {error}",
+                value=error.value,
+                row=error.row,
+            ) from None
+        user_ids, item_ids, values = read.users.decode(), read.items.decode(), read.ratings
+    else:
+        user_ids, item_ids = pairs_from_any(removed, users=users, items=items)
+    if values is None:
+        values = np.full(len(user_ids), np.nan, np.float32)
+    return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
+
+
+def _check_removed(
+    learner: Learner, taken: Taken, user_ids: CodedIds | None, item_ids: CodedIds | None
+) -> None:
+    """Refuse to take back what was never given, or what the batch also gives."""
+    state = learner.state
+    given: set[tuple[int, int]] = set()
+    if user_ids is not None and item_ids is not None:
+        user_rows = learner.users.rows(user_ids.decode())
+        item_rows = learner.items.rows(item_ids.decode())
+        given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
+    there: set[tuple[int, int]] = set()
+    for row, (user, item) in enumerate(
+        zip(taken.users.tolist(), taken.items.tolist(), strict=True)
+    ):
+        ids = taken.ids[0][row], taken.ids[1][row]
+        rated = user >= 0 and item >= 0 and state.has_rated(user, item)
+        if not rated or (user, item) in there:
+            raise DataError(
+                f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        if (user, item) in given:
+            raise DataError(
+                f"the rating of item {ids[1]!r} by user {ids[0]!r} is both given and removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        there.add((user, item))
