@@ -126,7 +126,7 @@ class HeMF(Parametrised):
         validation_fraction: float = 0.0,
         rating_range: str | tuple[float, float] | None = "observed",
         duplicates: str = "last",
-        history: str | int = "full",
+        history: str | int | None = "full",
         forgetting: float | tuple[float, float] = 1.0,
         refresh: float = 0.0,
         max_online_communities: int | None = None,

@@ -53,6 +53,8 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     state, held_out, learner = model._fitted(), model.held_out_, model._learner
     # What is learnt online is kept in the order it came, among what is needed to go on.
     ratings = model.ratings_ if learner is None else _no_ratings(learner.users, learner.items)
+    if held_out is not None and learner is not None:  # users and items may have come since
+        held_out = Ratings.from_any(held_out, users=learner.users, items=learner.items)
     members: Members = {}
     manifest = {
         "format": FORMAT,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf.archive import Members, decoded, described, encoded, read_array
+from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook
 from hemf.inference.online import OnlineOptions, OnlineState
 from hemf.inference.rowstore import RowArrays, RowStore
@@ -20,7 +21,8 @@ _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
 _PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes")
-_BY_SIDE = ("refreshed", "searched", "known")
+_BY_SIDE = ("refreshed", "searched", "known", "spread_at")
+_TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
 
 
@@ -37,9 +39,16 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         for name, array in arrays.items():
             members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
         stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
+    tables = {name: sorted(getattr(state, name)) for name in _TABLES}
+    for name in _TABLES:
+        for side, table in getattr(state, name).items():
+            members[f"online/{side}/{name}.npy"] = table
     return {
         "options": described(state.options, "online/options", members),
         "stores": stores,
+        "tables": tables,
+        "fit": None if state.fit is None else _describe_fit(state.fit),
+        "restart_at": state.restart_at,
         **{name: encoded(getattr(state, name)) for name in _PLAIN},
         **{
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
@@ -72,6 +81,13 @@ def restore_online(
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
+    for name in _TABLES:
+        tables = {
+            side: _restore_table(name, side, sides[side], archive) for side in form["tables"][name]
+        }
+        plain[name] = tables
+    plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
+    plain["restart_at"] = int(form["restart_at"])
     state = OnlineState(
         sides=sides,
         stores=stores,
@@ -157,6 +173,31 @@ def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -
         coded = codes.dtype.kind == "u" and int(codes.max()) < n_codes
         _require(coded, f"{name}: its history has a rating that is not there")
     return History.from_rows(indptr, indices, codes)
+
+
+def _restore_table(name: str, side: str, of: Side, archive: zipfile.ZipFile) -> NDArray[Any]:
+    table = read_array(archive, f"online/{side}/{name}.npy")
+    if name == "means":
+        right = table.ndim == 2 and table.shape[0] <= of.n_rows
+        right = right and table.shape[1] == of.layout.total and table.dtype == np.float64
+    else:
+        right = table.shape == (of.layout.packed,) and table.dtype == of.moments.mean.dtype
+    _require(right and bool(np.isfinite(table).all()), f"{side}: its {name} are damaged")
+    return table
+
+
+def _describe_fit(fit: FitOptions) -> dict[str, Any]:
+    plain = {
+        field.name: getattr(fit, field.name)
+        for field in fields(fit)
+        if field.name not in ("schedule", "dtype")
+    }
+    return {**plain, "dtype": np.dtype(fit.dtype).name}
+
+
+def _restore_fit(form: dict[str, Any]) -> FitOptions:
+    single = form["dtype"] == "float32"
+    return FitOptions(**{**form, "dtype": np.float32 if single else np.float64})
 
 
 def _restore_rng(text: str) -> np.random.Generator:

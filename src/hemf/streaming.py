@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.triples import in_order
+from hemf.triples import in_order
 from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 from hemf.inference.batch import BatchState
 from hemf.inference.history import RatingBook
@@ -71,9 +71,11 @@ class Batch:
 def online_options(model: HeMF) -> OnlineOptions:
     """Return how a model learns online; an error names the parameter and what it may be."""
     fit = fit_options(model)
-    window = {"full": ALL, "none": 0}.get(model.history) if isinstance(model.history, str) else None
+    # A command line or a search that reads "none" as None means the same.
+    history = "none" if model.history is None else model.history
+    window = {"full": ALL, "none": 0}.get(history) if isinstance(history, str) else None
     if window is None:
-        if isinstance(model.history, str):
+        if isinstance(history, str):
             raise ParameterError(
                 f'history must be "full", "none" or a number of ratings, got {model.history!r}',
                 value=model.history,
@@ -421,7 +423,7 @@ def _check_removed(
     for row, (user, item) in enumerate(
         zip(taken.users.tolist(), taken.items.tolist(), strict=True)
     ):
-        ids = taken.ids[0][row], taken.ids[1][row]
+        ids = taken.ids[0].item(row), taken.ids[1].item(row)
         rated = user >= 0 and item >= 0 and state.has_rated(user, item)
         if not rated or (user, item) in there:
             raise DataError(

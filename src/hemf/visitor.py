@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.triples import in_order
+from hemf.triples import in_order
 from hemf.errors import DataError
 from hemf.inference.fold import fold_in as fold_row
 from hemf.model import predictive

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hemf.arguments import as_ids, paired
 from hemf.baselines.descent import Descent, Schedule, Seen, Side
-from hemf.baselines.triples import in_order, rated_ids
+from hemf.triples import in_order, rated_ids
 from hemf.errors import DataError, NotFittedError, UnknownIdError
 from hemf.options import MOST_FACTORS, checked_range, generator
 from hemf.parameters import Parametrised, choice, number, switch, whole_number

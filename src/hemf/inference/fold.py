@@ -25,7 +25,8 @@ def fold_in(
 
     ``rows`` are those of the other side that it has rated, ``values`` standardised.
     """
-    from hemf.kernels.online import Rules, refresh_all
+    from hemf.kernels.online import refresh_all
+    from hemf.kernels.structures import Rules
 
     dtype = other.mean.dtype
     own = _rows(side, dtype, rows)
@@ -43,7 +44,7 @@ def fold_in(
 
 
 def _rows(side: Side, dtype: Any, rated: npt.NDArray[np.int64]) -> Any:
-    from hemf.kernels.online import Rows
+    from hemf.kernels.structures import Rows
 
     layout, count, n = side.layout, side.n_communities, rated.size
     order = layout.order
@@ -72,12 +73,13 @@ def _rows(side: Side, dtype: Any, rated: npt.NDArray[np.int64]) -> Any:
         gram=np.zeros((1, 0), dtype),
         moment=np.zeros((1, 0), dtype),
         square=np.zeros(1),
+        settled=np.zeros(1),
     )
 
 
 def _shared(side: Side, noise: float) -> Any:
     """Communities as they are, and statistics that are thrown away."""
-    from hemf.kernels.online import Shared
+    from hemf.kernels.structures import Shared
 
     communities, scales, layout = side.communities, side.noise_scales, side.layout
     count, order = communities.count, layout.order
@@ -95,6 +97,7 @@ def _shared(side: Side, noise: float) -> Any:
         prior_shape=0.0 if scales is None else float(scales.prior_shape),
         error_unit=float(noise),
         expected=np.zeros(layout.total),
+        spread=np.zeros(layout.packed, side.moments.mean.dtype),
         keep=1.0,
         patience=1,
     )

@@ -13,33 +13,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import regroup
+from hemf.inference import binding, regroup
 from hemf.inference.batch import NOISE_FLOOR, SIDES, BatchState, bound_terms
+from hemf.inference.beginnings import (
+    FIRST_RESTART,
+    LAST_RESTART,
+    REOPENING,
+    add_rows,
+    restart,
+    widen,
+)
 from hemf.inference.empirical import learn_prior
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook
 from hemf.inference.rowstore import MOST_PARTS, RowStore
+from hemf.inference.settled import OTHER, carry
 from hemf.inference.start import start_side
-from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales, learn_scales
-from hemf.model.packing import Float64
-from hemf.model.predictive import prior_predictive
+from hemf.model.packing import Array, Float64
 from hemf.model.side import Side
 
 Wholes = npt.NDArray[np.int64]
 
 ALL = -1  # window: every rating is kept
 BLOCK = 1000  # ratings of a stream between updates of the communities
-ITEM_PATIENCE = 10  # ratings that may wait before a busy item is refreshed
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
 LEAST_SHARE = 1e-2  # of a row; communities with less are left out
 SEARCH_EVERY = 1000  # refreshes of a side between searches for a new community
-# A fit to few ratings closes directions for which there is no evidence yet, and no later rating
-# opens them again. So while ratings are scarce the prior covariance is held wide.
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
-WIDE = 1.0  # variance of factors under the wide prior
-REOPENING = 30  # sweeps over few ratings, in which closed directions come back
 GROWING = 0.01  # share of new ratings above which W0 is not learnt
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
@@ -91,6 +93,15 @@ class OnlineState:
     """Ratings there were when hyper-parameters were last learnt."""
     changes: int = 0
     """Counts up with everything that is learnt."""
+    fit: FitOptions | None = None
+    """How to begin anew, where the stream began from nothing."""
+    restart_at: int = FIRST_RESTART
+    means: dict[str, Float64] = field(default_factory=dict)
+    """Factors as of when the other side's sums were last carried along: `inference.settled`."""
+    spreads: dict[str, Array] = field(default_factory=dict)
+    """Mean posterior covariance of each side, see there too."""
+    spread_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
+    """Refreshes of each side when that was computed."""
 
     # -- beginnings ------------------------------------------------------------------------------
 
@@ -104,6 +115,7 @@ class OnlineState:
         *,
         centre: float,
         rng: np.random.Generator,
+        passes: int | None = None,
     ) -> OnlineState:
         """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
 
@@ -120,7 +132,7 @@ class OnlineState:
                 most=options.most_parts,
             )
             store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
-            _add_rows(store, side, side.n_rows)
+            add_rows(store, side, side.n_rows)
             store.adopt(side.moments, side.noise_scales)
             store.history = History.from_rows(*ratings[name])
             store.count[:] = store.history.length
@@ -140,11 +152,12 @@ class OnlineState:
         )
         for name in SIDES:
             online.point(name)
-        scarce = online._is_scarce()
-        if scarce and options.evb is not None:
-            for side in sides.values():
-                _widen(side)
-        for _ in range(REOPENING if scarce else 1):
+        if passes is None:
+            scarce = online._is_scarce() and options.evb is not None
+            passes = REOPENING if scarce else 1
+            for side in sides.values() if scarce else ():
+                widen(side)
+        for _ in range(passes):
             for name in SIDES:
                 online.refresh(name, np.arange(stores[name].n_rows), learn=False)
             if options.evb is not None:
@@ -179,14 +192,14 @@ class OnlineState:
                 dtype=fit.dtype,
                 noise_scales=fit.noise_scales[name],
             )
-            _widen(side)
+            widen(side)
             sides[name] = side
             stores[name] = RowStore(
                 side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
             )
         state = cls(
             sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
-            start_scale=START_SCALE,
+            start_scale=START_SCALE, fit=fit,
         )  # fmt: skip
         for name in SIDES:
             state.point(name)
@@ -209,9 +222,9 @@ class OnlineState:
             rows = np.repeat(np.arange(own.n_rows), lengths)
             kept = np.concatenate([[0], np.cumsum(lengths - old)])
             own.history = History.from_rows(kept, indices[~is_old], codes[~is_old])
-            self._kernel("settle_all", name)(
+            binding.kernel(self, "settle_all")(
                 rows[is_old].astype(np.int64), indices[is_old].astype(np.int64),
-                codes[is_old].astype(np.int64), *self._pair(name), self._rules(),
+                codes[is_old].astype(np.int64), *self._pair(name), binding.rules(self),
                 self.options.forgetting[name],
             )  # fmt: skip
 
@@ -239,7 +252,7 @@ class OnlineState:
         """
         others, codes = self.stores[name].history.row(row)
         order = np.argsort(others)
-        return others[order], self._levels()[codes[order]]
+        return others[order], self.levels()[codes[order]]
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, of the ratings on record."""
@@ -251,7 +264,7 @@ class OnlineState:
     def add_rows(self, name: str, n: int) -> None:
         """Add rows that nothing is known of; they wait for their first rating."""
         if n > 0:
-            _add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
+            add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
             self.point(name)
 
     def absorb(
@@ -265,12 +278,12 @@ class OnlineState:
         rows = {"user": users, "item": items}
         self._reserve(rows)
         previous = previous.copy()
-        self._kernel("recall_all", "user")(users, items, *self._pair("user"), previous)
+        binding.kernel(self, "recall_all")(users, items, *self._pair("user"), previous)
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
-            other = "item" if name == "user" else "user"
-            self._kernel("record_all", name)(
-                rows[name], rows[other], codes, previous, *self._pair(name), self._rules(),
+            other = OTHER[name]
+            binding.kernel(self, "record_all")(
+                rows[name], rows[other], codes, previous, *self._pair(name), binding.rules(self),
                 self.options.forgetting[name], is_new,
             )  # fmt: skip
             self.refresh(name, np.unique(rows[name]), learn=learn)
@@ -279,7 +292,7 @@ class OnlineState:
             self._learn_noise("item", self._errors(users, items, codes))
             self._learn_priors()
             self._refresh_stale(codes.size)
-        self.changes += 1
+        self._end()
         return int(is_new.sum())
 
     @property
@@ -290,7 +303,7 @@ class OnlineState:
     @property
     def block(self) -> int:
         """How many ratings of a stream may pass between updates of the communities."""
-        return int(np.clip(self.seen // 10, 20, BLOCK))
+        return int(np.clip(self.seen // 100, 20, BLOCK))
 
     def has_rated(self, user: int, item: int) -> bool:
         """Whether a pair may have been rated; where the history is not complete, nobody knows."""
@@ -309,11 +322,11 @@ class OnlineState:
         for begin in range(0, codes.size, BLOCK):
             part = slice(begin, begin + BLOCK)
             self._reserve({"user": users[part], "item": items[part]})
-            rows = {name: self._rows(name) for name in SIDES}
-            shared = {name: self._shared(name) for name in SIDES}
-            self._kernel("stream", "user")(
+            rows = {name: binding.rows(self, name) for name in SIDES}
+            shared = {name: binding.shared(self, name) for name in SIDES}
+            binding.kernel(self, "stream")(
                 users[part], items[part], codes[part], rows["user"], rows["item"],
-                shared["user"], shared["item"], self._rules(),
+                shared["user"], shared["item"], binding.rules(self),
                 forecasts[part], errors[part], spent[part],
             )  # fmt: skip
             self.seen += errors[part].size
@@ -324,13 +337,22 @@ class OnlineState:
             self._learn_noise("user", errors[part])
             self._learn_priors()
             self._refresh_stale(errors[part].size)
-            self.changes += 1
+            self._end()
         return forecasts, spent
+
+    def _end(self) -> None:
+        """Take note that something was learnt, and begin anew where that is due."""
+        self.changes += 1
+        young = self.fit is not None and self.is_complete
+        if young and self.restart_at <= self.seen < LAST_RESTART:
+            self.__dict__.update(restart(self).__dict__)
 
     def refresh(self, name: str, rows: Wholes, *, learn: bool = True) -> None:
         """Bring these rows, then the communities of their side, to their optimum."""
         own, other = self._pair(name)
-        self._kernel("refresh_all", name)(rows, own, other, self._shared(name), self._rules())
+        binding.kernel(self, "refresh_all")(
+            rows, own, other, binding.shared(self, name), binding.rules(self)
+        )
         side, store = self.sides[name], self.stores[name]
         if learn and self._is_due(name):
             self._learn_scales(name)
@@ -348,7 +370,7 @@ class OnlineState:
         if side.noise_scales is None or self.options.evb is None:
             return
         scales, factor = learn_scales(
-            side.noise_scales, store.error / self._error_unit(name), store.count
+            side.noise_scales, store.error / self.error_unit(name), store.count
         )
         store.shape[:], store.rate[:] = scales.shape, scales.rate
         store.weight[:] = scales.mean
@@ -374,6 +396,8 @@ class OnlineState:
         for name in SIDES:
             side, store = self.sides[name], self.stores[name]
             if self._is_due(name):
+                if not self.is_complete:
+                    carry(self, name)
                 self.refreshed[name] = float(store.totals[2])
                 if self.options.evb is not None:
                     settled = self.n_ratings <= (1.0 + GROWING) * self.known[name]
@@ -430,7 +454,7 @@ class OnlineState:
         users, items = users[there], items[there]
         mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
         weight = left.weight[users] * right.weight[items]
-        return np.asarray(weight * ((self._levels()[codes[there]] - mean) ** 2 + variance))
+        return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
 
     # -- for the kernels -------------------------------------------------------------------------
 
@@ -441,64 +465,14 @@ class OnlineState:
             touched, extra = np.unique(own, return_counts=True)
             self.stores[name].history.reserve(touched, extra, len(self.book))
 
-    def _kernel(self, kernel: str, name: str) -> Any:
-        from hemf.kernels import online
-
-        store = self.stores[name]
-        return getattr(online, kernel).compiled(store.mean.dtype, store.history.code.dtype)
-
-    def _levels(self) -> Float64:
+    def levels(self) -> Float64:
+        """Standardised rating of each code."""
         return (self.book.values.astype(np.float64) - self.centre) / self.unit
 
     def _pair(self, name: str) -> tuple[Any, Any]:
-        return self._rows(name), self._rows("item" if name == "user" else "user")
+        return binding.rows(self, name), binding.rows(self, OTHER[name])
 
-    def _rows(self, name: str) -> Any:
-        from hemf.kernels.online import Rows
-
-        store = self.stores[name]
-        history = store.history
-        values = {
-            key: getattr(history, key) if hasattr(history, key) else getattr(store, key)
-            for key in Rows._fields
-        }
-        return Rows(**values)
-
-    def _rules(self) -> Any:
-        from hemf.kernels.online import Rules
-
-        options, dtype = self.options, self.stores["user"].mean.dtype
-        return Rules(
-            levels=self._levels().astype(dtype),
-            noise=float(self.noise),
-            window=options.window,
-            least_share=options.least_share,
-            thorough=int(options.thorough),
-        )
-
-    def _shared(self, name: str) -> Any:
-        from hemf.kernels.online import Shared
-
-        side, store = self.sides[name], self.stores[name]
-        communities, scales = side.communities, side.noise_scales
-        return Shared(
-            precision=np.ascontiguousarray(communities.precision),
-            pull=np.ascontiguousarray(communities.pull),
-            log_weight=np.ascontiguousarray(communities.log_weight),
-            size=store.size,
-            first=store.first,
-            scatter=store.scatter,
-            totals=store.totals,
-            free=side.layout.free,
-            pinned=side.layout.pinned,
-            prior_shape=0.0 if scales is None else float(scales.prior_shape),
-            error_unit=self._error_unit(name),
-            expected=prior_predictive(communities, side.layout)[0],
-            keep=float(self.options.forgetting[name]),
-            patience=1 if name == "user" else ITEM_PATIENCE,
-        )
-
-    def _error_unit(self, name: str) -> float:
+    def error_unit(self, name: str) -> float:
         """σ² or, where errors on record are of factors long gone, their mean."""
         store = self.stores[name]
         if self.options.window == ALL or not store.totals[1] > 0.0:
@@ -511,31 +485,3 @@ class OnlineState:
         side.moments, side.membership = store.moments, store.membership
         if side.noise_scales is not None:
             side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
-
-
-def _widen(side: Side) -> None:
-    """Put the wide prior in the place of a side's own."""
-    wide = Prior.start(side.layout.order, variance=WIDE, concentration=1.0, spread=1.0)
-    side.prior = replace(side.prior, scale=wide.scale, dof=wide.dof)
-    side.refresh()
-
-
-def _add_rows(
-    store: RowStore,
-    side: Side,
-    n: int,
-    start_scale: float = 0.0,
-    rng: np.random.Generator | None = None,
-) -> None:
-    mean, second = prior_predictive(side.communities, side.layout)
-    shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
-    first = store.n_rows
-    store.add(n, mean=mean, second=second, prior_shape=shape)
-    if rng is not None and start_scale > 0.0:
-        factors = side.layout.free if side.layout.pinned < 0 else side.layout.free[1:]
-        new = store.mean[first:]
-        noise = rng.normal(scale=start_scale, size=(n, factors.size))
-        new[:, factors] += noise.astype(new.dtype)
-        rows, columns = np.tril_indices(side.layout.total)
-        covariance = second - mean[rows] * mean[columns]
-        store.second[first:] = covariance + new[:, rows] * new[:, columns]

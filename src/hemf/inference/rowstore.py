@@ -24,7 +24,7 @@ Wholes = npt.NDArray[np.int64]
 
 @dataclass
 class RowArrays:
-    """One entry for each row, with room for more; `hemf.kernels.online.Rows` says what each is."""
+    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`."""
 
     mean: Array
     second: Array
@@ -43,6 +43,7 @@ class RowArrays:
     gram: Array
     moment: Array
     square: Float64
+    settled: Float64
 
     @classmethod
     def empty(cls, layout: Layout, dtype: Any, *, parts: int, sums: bool) -> RowArrays:
@@ -67,6 +68,7 @@ class RowArrays:
             gram=np.zeros((0, layout.packed if sums else 0), dtype),
             moment=np.zeros((0, layout.total if sums else 0), dtype),
             square=np.zeros(0),
+            settled=np.zeros(0),
         )
 
 

@@ -1,0 +1,62 @@
+"""Ratings that are no longer listed: sums that are kept up with what has been learnt since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hemf.model.packing import Array, unpack
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
+
+OTHER = {"user": "item", "item": "user"}
+CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
+
+
+def spread(state: OnlineState, name: str) -> Array:
+    """Posterior covariance of a side's rows, the mean over ratings, packed.
+
+    Looking at all rows takes time; it is done when as many have been refreshed.
+    """
+    store = state.stores[name]
+    if state.is_complete or not store.n_rows:
+        return np.zeros(store.layout.packed, store.mean.dtype)
+    known = state.spreads.get(name)
+    if known is None or store.totals[2] - state.spread_at[name] >= store.n_rows:
+        rows, columns = np.tril_indices(store.layout.total)
+        share = store.count / max(float(store.count.sum()), 1.0)
+        mean = store.mean.astype(np.float64)
+        products = (mean * share[:, None]).T @ mean
+        known = (share @ store.second - products[rows, columns]).astype(store.mean.dtype)
+        state.spreads[name], state.spread_at[name] = known, float(store.totals[2])
+    return known
+
+
+def carry(state: OnlineState, name: str) -> None:
+    """Carry the other side's sums along as the factors of this side move.
+
+    A rating that is no longer listed was summed up with the factors of its time. While
+    directions still open and turn, those of today are, for all rows alike, about a linear map
+    of those: n ≈ M n'. It is found by regression over the ratings, and G → M G Mᵀ, h → M h.
+    """
+    store = state.stores[name]
+    mean = store.mean.astype(np.float64)
+    before = state.means.get(name)
+    state.means[name] = mean
+    if before is None or not before.shape[0]:
+        return
+    n = before.shape[0]
+    weight = store.count[:n, None]
+    square = before.T @ (weight * before)
+    ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
+    product = mean[:n].T @ (weight * before)
+    move = (product + ridge) @ np.linalg.inv(square + ridge)
+    sums = state.stores[OTHER[name]]
+    sums.moment[:] = sums.moment @ move.T
+    rows, columns = np.tril_indices(store.layout.total)
+    for begin in range(0, sums.n_rows, 2048):
+        part = slice(begin, begin + 2048)
+        moved = move @ unpack(sums.gram[part]) @ move.T
+        sums.gram[part] = moved[:, rows, columns]

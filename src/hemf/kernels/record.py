@@ -1,0 +1,102 @@
+"""Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
+
+Arguments: ``own`` and ``other`` are the `Rows` of the side and of the one opposite, i and j their
+rows, ``rules`` what holds for both, ``keep`` the forgetting factor of the side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.compile import inner
+from hemf.kernels.lists import append, drop, find
+
+
+@inner
+def settle(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+    """Add a rating to the sums of those that are not listed."""
+    if keep < 1.0:
+        own.gram[i] *= keep
+        own.moment[i] *= keep
+        own.square[i] *= keep
+        own.settled[i] *= keep
+    add_settled(own, other, i, j, other.weight[j], rules.levels[code])
+
+
+@inner
+def add_settled(own: Any, other: Any, i: int, j: int, weight: float, value: float) -> None:
+    """Add one rating to a row's sums; with a negative weight, take it out."""
+    gram, moment, mean = own.gram[i], own.moment[i], other.mean[j]
+    p = 0
+    for t in range(mean.size):
+        moment[t] += weight * value * mean[t]
+        for u in range(t + 1):
+            gram[p] += weight * mean[t] * mean[u]
+            p += 1
+    own.square[i] += weight * value * value
+    own.settled[i] += weight
+
+
+@inner
+def record(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
+) -> int:
+    """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
+
+    A rating that is not listed is new, unless its ``previous`` code (or else -1) is given.
+    """
+    own.pending[i] += 1
+    position = find(own.start, own.length, own.other, i, j)
+    if position >= 0:
+        own.code[position] = code
+        return 0
+    if previous >= 0 and own.gram.shape[1] > 0:  # the pair is still observed once: G stays
+        weight = other.weight[j]
+        now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
+        for t in range(own.moment.shape[1]):
+            own.moment[i, t] += weight * (now - before) * other.mean[j, t]
+        own.square[i] += weight * (now * now - before * before)
+        return 0
+    own.count[i] += 1
+    if rules.window == 0:
+        settle(own, other, rules, keep, i, j, code)
+        return 1
+    append(own.start, own.length, own.other, own.code, i, j, code)
+    if 0 < rules.window < own.length[i]:
+        oldest = own.start[i]
+        settle(own, other, rules, keep, i, own.other[oldest], own.code[oldest])
+        drop(own.start, own.length, own.other, own.code, i, oldest)
+    return 1
+
+
+@inner
+def recall(users: Any, items: Any, i: int, j: int) -> int:
+    """Return the code that a pair has in the history of either side, or -1."""
+    position = find(users.start, users.length, users.other, i, j)
+    if position >= 0:
+        return np.int64(users.code[position])  # type: ignore[return-value]
+    if users.gram.shape[1] > 0:  # otherwise both sides list the same ratings
+        position = find(items.start, items.length, items.other, j, i)
+        if position >= 0:
+            return np.int64(items.code[position])  # type: ignore[return-value]
+    return np.int64(-1)  # type: ignore[return-value]
+
+
+@inner
+def withdraw(own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> None:
+    """Take a rating of row i out of its history, or of the sums where it is not listed."""
+    own.pending[i] += 1
+    own.count[i] -= 1
+    position = find(own.start, own.length, own.other, i, j)
+    if position >= 0:
+        drop(own.start, own.length, own.other, own.code, i, position)
+    elif own.gram.shape[1] > 0:
+        add_settled(own, other, i, j, -other.weight[j], rules.levels[code])
+    if own.count[i] <= 0 and own.gram.shape[1] > 0:
+        own.count[i] = 0
+        own.gram[i] = 0.0
+        own.moment[i] = 0.0
+        own.square[i] = 0.0
+        own.settled[i] = 0.0

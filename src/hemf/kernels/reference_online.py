@@ -1,0 +1,264 @@
+"""The kernels of `online` in plain NumPy: MODEL.md, "Online VB", line by line.
+
+As in `reference`, nothing here is fast, and work is done in float64 whatever the storage. Arguments
+are the named tuples of `online`, whose fields say what they hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.reference import (
+    Float64,
+    entropy,
+    free_part,
+    posteriors,
+    row_moments,
+    symmetric,
+    triangle,
+)
+
+# -- the ratings of a row ------------------------------------------------------------------------
+
+
+def find(own: Any, i: int, j: int) -> int:
+    """Return where the newest rating of j by row i is listed, or -1."""
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[own.other[listed] == j]
+    return int(there[-1]) if there.size else -1
+
+
+def take_out(own: Any, i: int, position: int) -> None:
+    """Drop a listed rating of row i; later ones move down."""
+    end = own.start[i] + own.length[i]
+    for pool in (own.other, own.code):
+        pool[position : end - 1] = pool[position + 1 : end].copy()
+    own.length[i] -= 1
+
+
+def add_to_sums(own: Any, other: Any, rules: Any, i: int, j: int, code: int, times: float) -> None:
+    """Add a rating, ``times`` over, to what is summed up: w E[b bᵀ], w r E[b] and w r²."""
+    weight, r = times * float(other.weight[j]), float(rules.levels[code])
+    own.gram[i] += weight * other.second[j]
+    own.moment[i] += weight * r * other.mean[j]
+    own.square[i] += weight * r * r
+
+
+def record(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
+) -> int:
+    """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
+    own.pending[i] += 1
+    position, has_sums = find(own, i, j), own.gram.shape[1] > 0
+    if position >= 0:
+        own.code[position] = code
+        return 0
+    if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
+        G = own.gram[i].copy()
+        add_to_sums(own, other, rules, i, j, previous, -1.0)
+        add_to_sums(own, other, rules, i, j, code, 1.0)
+        own.gram[i] = G
+        return 0
+    own.count[i] += 1
+    leaving = (j, code) if rules.window == 0 else None
+    if rules.window != 0:
+        end = own.start[i] + own.length[i]
+        own.other[end], own.code[end] = j, code
+        own.length[i] += 1
+        if 0 < rules.window < own.length[i]:
+            oldest = own.start[i]
+            leaving = int(own.other[oldest]), int(own.code[oldest])
+            take_out(own, i, oldest)
+    if leaving is not None:
+        for sums in (own.gram, own.moment, own.square):
+            sums[i] *= keep
+        add_to_sums(own, other, rules, i, *leaving, 1.0)
+    return 1
+
+
+def withdraw(own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> None:
+    """Forget that row i rated j: the exact reverse of adding."""
+    own.pending[i] += 1
+    own.count[i] -= 1
+    position = find(own, i, j)
+    if position >= 0:
+        take_out(own, i, position)
+    elif own.gram.shape[1] > 0:
+        add_to_sums(own, other, rules, i, j, code, -1.0)
+    if own.count[i] <= 0 and own.gram.shape[1] > 0:
+        own.count[i] = own.gram[i] = own.moment[i] = own.square[i] = 0
+
+
+def record_all(
+    rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
+    keep: float, is_new: Any,
+) -> None:  # fmt: skip
+    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
+    for k, (i, j) in enumerate(zip(rows, others, strict=True)):
+        if codes[k] < 0:
+            withdraw(own, other, rules, i, j, previous[k])
+            is_new[k] = 0
+        else:
+            is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k])
+
+
+def data_part(
+    own: Any, other: Any, rules: Any, keep: float, i: int
+) -> tuple[Float64, Float64, float]:
+    """Return G_i, h_i and Σ υ r²: the newest rating counts once, each before it γ times as much.
+
+    Listed ratings are taken against today's moments; those summed up are older than all of them.
+    """
+    total = own.mean.shape[1]
+    G, h, squares, age = np.zeros((total, total)), np.zeros(total), 0.0, 1.0
+    for k in reversed(range(own.start[i], own.start[i] + own.length[i])):
+        j, r = own.other[k], float(rules.levels[own.code[k]])
+        weight = age * float(other.weight[j])
+        G += weight * symmetric(other.second[j].astype(np.float64))
+        h += weight * r * other.mean[j].astype(np.float64)
+        squares += weight * r * r
+        age *= keep
+    if own.gram.shape[1] > 0:
+        G += age * symmetric(own.gram[i].astype(np.float64))
+        h += age * own.moment[i].astype(np.float64)
+        squares += age * own.square[i]
+    return G, h, squares
+
+
+def effective(count: int, keep: float) -> float:
+    """Return Σ_{k < count} γᵏ: how many ratings there are, each weighed by how old it is.
+
+    >>> effective(3, 1.0), effective(3, 0.5)
+    (3.0, 1.75)
+    """
+    return float(np.sum(keep ** np.arange(count)))
+
+
+# -- the posterior of a row ----------------------------------------------------------------------
+
+
+def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
+    """Return the communities that a row is weighed between: its own until it has grown by half."""
+    its_own = own.listed[i][own.listed[i] >= 0]
+    young = own.count[i] >= 1.5 * own.judged[i]
+    if shared.log_weight.size > 1 and its_own.size and not (rules.thorough or young):
+        return its_own.astype(np.int64)
+    own.judged[i] = own.count[i]
+    return np.arange(shared.log_weight.size)
+
+
+def likeliest(log_q: Float64, most: int, least_share: float) -> tuple[Any, Float64]:
+    """Return the likeliest communities, at most so many, best first, and their shares.
+
+    The best is there however small its share is.
+
+    >>> which, share = likeliest(np.log([0.2, 0.5, 0.25, 0.05]), 3, 0.1)
+    >>> which.tolist(), (share * 0.95).round(9).tolist()
+    ([1, 2, 0], [0.5, 0.25, 0.2])
+    """
+    q = np.exp(log_q - log_q.max())
+    q /= q.sum()
+    which = np.argsort(-q, kind="stable")[:most]
+    enough = q[which] >= least_share
+    enough[0] = True
+    which = which[enough]
+    return which, np.asarray(q[which] / q[which].sum())
+
+
+def give(own: Any, shared: Any, i: int, sign: float) -> None:
+    """Add what row i is on record for to the communities, or with a sign of -1 take it back."""
+    order = shared.free.size
+    for d, part in zip(own.listed[i], own.parts[i].astype(np.float64), strict=True):
+        if d >= 0:
+            shared.size[d] += sign * part[0]
+            shared.first[d] += sign * part[1 : 1 + order]
+            shared.scatter[d if shared.scatter.shape[0] > 1 else 0] += sign * part[1 + order :]
+    shared.totals[0] += sign * own.entropy[i]
+    shared.totals[1] += sign * float(own.weight[i]) * own.error[i]
+
+
+def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
+    """Bring q(a_i, z_i), then q(τ_i), to their optimum; communities change by new less old."""
+    which = candidates(own, shared, rules, i)
+    give(own, shared, i, -1.0)
+    data = data_part(own, other, rules, shared.keep, i)
+    G, h = free_part(data[0], data[1], shared.free, shared.pinned)
+    own_covariance = which if shared.precision.shape[0] > 1 else [0]
+    precision = np.array([triangle(P) for P in shared.precision[own_covariance]])
+    noise = rules.noise / float(own.weight[i])
+    means, covariances = posteriors(G, h, noise, precision, shared.pull[which])
+    log_q = shared.log_weight[which].copy()
+    for c, (m, S) in enumerate(zip(means, covariances, strict=True)):
+        log_q[c] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
+    kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
+    means, covariances = means[kept], covariances[kept]
+    own.membership[i], own.listed[i] = 0.0, -1
+    for slot, (c, share, m, S) in enumerate(zip(kept, q, means, covariances, strict=True)):
+        own.listed[i, slot] = which[c]
+        own.membership[i, which[c]] = share
+        second = triangle(S + np.outer(m, m))
+        own.parts[i, slot] = share * np.concatenate([[1.0], m, second])
+    own.mean[i], own.second[i], error = row_moments(
+        q, means, covariances, data, shared.free, shared.pinned
+    )
+    own.entropy[i], own.error[i] = entropy(q, covariances), max(error, 0.0)
+    if shared.prior_shape > 0.0:
+        own.shape[i] = shared.prior_shape + 0.5 * effective(own.count[i], shared.keep)
+        own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        own.weight[i] = own.shape[i] / own.rate[i]
+    give(own, shared, i, 1.0)
+    shared.totals[2] += 1.0
+    own.pending[i], own.touched[i] = 0, shared.totals[2]
+
+
+def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any) -> None:
+    """Refresh rows one after the other."""
+    for i in rows:
+        refresh(own, other, shared, rules, i)
+
+
+# -- one rating after the other ------------------------------------------------------------------
+
+
+def recall(users: Any, items: Any, i: int, j: int) -> int:
+    """Return the code that a pair has in the history of either side, or -1."""
+    for own, row, wanted in ((users, i, j), (items, j, i)):
+        position = find(own, row, wanted)
+        if position >= 0:
+            return int(own.code[position])
+    return -1
+
+
+def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
+    """E(r - a·b)² = r² - 2 r m·n + tr(E[aaᵀ] E[bbᵀ])."""
+    A, B = (symmetric(side.second[row].astype(np.float64)) for side, row in ((own, i), (other, j)))
+    m, n = own.mean[i].astype(np.float64), other.mean[j].astype(np.float64)
+    return float(max(r * r - 2.0 * r * m @ n + np.trace(A @ B), 0.0))
+
+
+def due(own: Any, shared: Any, i: int) -> bool:
+    """Whether a row is refreshed: at every twentieth of its ratings, or when patience ends."""
+    return bool(own.pending[i] >= min(shared.patience, 1 + own.count[i] // 20))
+
+
+def stream(
+    user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
+    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any,
+) -> None:  # fmt: skip
+    """Predict each rating, then learn it; ``spent`` is left alone."""
+    for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
+        known = [(users, user_shared, i), (items, item_shared, j)]
+        left, right = (s.mean[row] if s.count[row] else c.expected for s, c, row in known)
+        forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
+        previous = recall(users, items, i, j)
+        for own, other, shared, row, column in (
+            (users, items, user_shared, i, j),
+            (items, users, item_shared, j, i),
+        ):
+            record(own, other, rules, shared.keep, row, column, code, previous)
+            if due(own, shared, row):
+                refresh(own, other, shared, rules, row)
+        weight = float(users.weight[i]) * float(items.weight[j])
+        errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))

@@ -1,0 +1,299 @@
+"""One row brought to its optimum: MODEL.md, batch steps 1 and 2, for a row on its own.
+
+The data part is gathered anew from the row's history, the posterior is solved for against today's
+communities, and the communities' statistics change by what the row gives now less what it gave
+before. What it gave is kept with the row, to the bit, so that nothing drifts however long the
+stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hemf.kernels import solve
+from hemf.kernels.blocks import gather, packed
+from hemf.kernels.compile import inner
+
+
+class Scratch(NamedTuple):
+    """Working memory of one refresh."""
+
+    values: Any
+    gram: Any
+    moment: Any
+    data: Any
+    pull: Any
+    factors: Any
+    solutions: Any
+    half_log_det: Any
+    share: Any
+    candidates: Any
+    kept: Any
+    inverse: Any
+    work: Any
+    mean: Any
+    second: Any
+
+
+@inner
+def scratch(own: Any, shared: Any) -> Any:
+    """Return working memory for the rows of a side; histories may grow beyond it."""
+    order, communities = shared.free.size, shared.pull.shape[0]
+    dtype = own.mean.dtype
+    return Scratch(
+        np.empty(1024, dtype),
+        np.empty(own.second.shape[1], dtype),
+        np.empty(own.mean.shape[1], dtype),
+        np.empty((order, order)),
+        np.empty(order),
+        np.empty((communities, order, order)),
+        np.empty((communities, order)),
+        np.empty(communities),
+        np.empty(communities),
+        np.empty(communities, np.int64),
+        np.empty(communities, np.int64),
+        np.empty((order, order)),
+        np.empty((order, order)),
+        np.empty(order),
+        np.empty(order * (order + 1) // 2),
+    )
+
+
+@inner
+def add_rating(
+    gram: Any, moment: Any, weight: float, value: float, mean: Any, second: Any
+) -> float:
+    """Add one rating's w E[b bᵀ] and w r E[b]; return w r²."""
+    for p in range(gram.size):
+        gram[p] += weight * second[p]
+    for t in range(moment.size):
+        moment[t] += weight * value * mean[t]
+    return weight * value * value
+
+
+@inner
+def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
+    """Write G and h of a row's ratings against today's moments; return Σ w r²."""
+    gram, moment, keep = memory.gram, memory.moment, shared.keep
+    begin, n = own.start[i], own.length[i]
+    squares = 0.0
+    if own.gram.shape[1] > 0:
+        fade = keep**n if keep < 1.0 else 1.0
+        uncertain = own.settled[i]
+        for p in range(gram.size):
+            gram[p] = fade * (own.gram[i, p] + uncertain * shared.spread[p])
+        for t in range(moment.size):
+            moment[t] = fade * own.moment[i, t]
+        squares = fade * own.square[i]
+    else:
+        gram[:] = 0.0
+        moment[:] = 0.0
+    if keep < 1.0:
+        fade = keep**n
+        for k in range(begin, begin + n):
+            fade /= keep
+            j = own.other[k]
+            squares += add_rating(
+                gram, moment, other.weight[j] * fade, rules.levels[own.code[k]],
+                other.mean[j], other.second[j],
+            )  # fmt: skip
+        return squares
+    for low in range(begin, begin + n, memory.values.size):
+        high = min(begin + n, low + memory.values.size)
+        for k in range(low, high):
+            memory.values[k - low] = rules.levels[own.code[k]]
+        squares += gather(
+            0, high - low, own.other[low:high], memory.values, other.mean, other.second,
+            other.weight, gram, moment,
+        )  # fmt: skip
+    return squares
+
+
+@inner
+def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
+    """List the communities that a row is weighed between, and return how many there are.
+
+    All of them while the row is young and whenever its ratings have grown by half since they last
+    were; in between, those that it belongs to.
+    """
+    communities = shared.pull.shape[0]
+    if communities > 1 and rules.thorough == 0 and 2 * own.count[i] < 3 * own.judged[i]:
+        n = 0
+        for slot in range(own.listed.shape[1]):
+            if own.listed[i, slot] >= 0:
+                memory.candidates[n] = own.listed[i, slot]
+                n += 1
+        if n > 0:
+            return n
+    own.judged[i] = own.count[i]
+    for d in range(communities):
+        memory.candidates[d] = d
+    return int(communities)
+
+
+@inner
+def weigh(own: Any, shared: Any, rules: Any, n: int, memory: Any) -> int:
+    """Turn log weights into shares of the likeliest communities; return how many are kept."""
+    share, kept = memory.share, memory.kept
+    top = share[0]
+    for c in range(1, n):
+        top = max(top, share[c])
+    total = 0.0
+    for c in range(n):
+        share[c] = np.exp(share[c] - top)
+        total += share[c]
+    count, part = 0, 0.0
+    while count < min(n, own.listed.shape[1]):
+        best = -1
+        for c in range(n):
+            taken = False
+            for s in range(count):
+                taken = taken or kept[s] == c
+            if not taken and (best < 0 or share[c] > share[best]):
+                best = c
+        if count > 0 and share[best] < rules.least_share * total:
+            break
+        kept[count] = best
+        part += share[best]
+        count += 1
+    for s in range(count):
+        share[kept[s]] /= part
+    return count
+
+
+@inner
+def leave(own: Any, shared: Any, i: int) -> None:
+    """Take what a row has given to its communities back from them."""
+    order = shared.free.size
+    for slot in range(own.listed.shape[1]):
+        d = own.listed[i, slot]
+        if d < 0:
+            continue
+        part = own.parts[i, slot]
+        c = 0 if shared.scatter.shape[0] == 1 else d
+        shared.size[d] -= part[0]
+        for t in range(order):
+            shared.first[d, t] -= part[1 + t]
+        for p in range(shared.scatter.shape[1]):
+            shared.scatter[c, p] -= part[1 + order + p]
+        own.membership[i, d] = 0.0
+        own.listed[i, slot] = -1
+    shared.totals[0] -= own.entropy[i]
+    shared.totals[1] -= own.weight[i] * own.error[i]
+
+
+@inner
+def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, memory: Any) -> None:
+    """Give a row's part to community d, and add it to the row's moments.
+
+    The communities are given what is stored, so that exactly this can be taken back.
+    """
+    order = y.size
+    part, inverse = own.parts[i, slot], memory.inverse
+    c = 0 if shared.scatter.shape[0] == 1 else d
+    own.listed[i, slot] = d
+    own.membership[i, d] = q
+    part[0] = q
+    shared.size[d] += part[0]
+    for t in range(order):
+        part[1 + t] = q * y[t]
+        memory.mean[t] += q * y[t]
+        shared.first[d, t] += part[1 + t]
+    p = 0
+    for t in range(order):
+        for u in range(t + 1):
+            x = q * (inverse[t, u] + y[t] * y[u])
+            part[1 + order + p] = x
+            memory.second[p] += x
+            p += 1
+    for p in range(shared.scatter.shape[1]):
+        shared.scatter[c, p] += part[1 + order + p]
+
+
+@inner
+def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
+    """Bring q(a_i, z_i), and q(τ_i), to their optimum given everything else."""
+    free, pinned = shared.free, shared.pinned
+    order = free.size
+    gram, moment, data = memory.gram, memory.moment, memory.data
+    squares = gather_row(own, other, shared, rules, i, memory)
+    scale = own.weight[i] / rules.noise
+    for t in range(order):
+        h = np.float64(moment[free[t]])
+        if pinned >= 0:
+            h -= np.float64(gram[packed(free[t], pinned)])
+        memory.pull[t] = scale * h
+        for u in range(t, order):
+            data[t, u] = scale * gram[packed(free[u], free[t])]
+    n = choose(own, shared, rules, i, memory)
+    for c in range(n):
+        d = memory.candidates[c]
+        precision = shared.precision[min(d, shared.precision.shape[0] - 1)]
+        u, y = memory.factors[c], memory.solutions[c]
+        for s in range(order):
+            y[s] = memory.pull[s] + shared.pull[d, s]
+            for t in range(s, order):
+                u[s, t] = data[s, t] + precision[s, t]
+        memory.half_log_det[c] = solve.factorise(u)
+        square = solve.solve_forward(u, y)
+        memory.share[c] = shared.log_weight[d] + memory.half_log_det[c] + 0.5 * square
+    leave(own, shared, i)
+    kept = weigh(own, shared, rules, n, memory)
+    memory.mean[:] = 0.0
+    memory.second[:] = 0.0
+    entropy = 0.0
+    for slot in range(kept):
+        c = memory.kept[slot]
+        q = memory.share[c]
+        entropy += q * (memory.half_log_det[c] - np.log(q))
+        solve.solve_backward(memory.factors[c], memory.solutions[c])
+        solve.invert(memory.factors[c], memory.work, memory.inverse)
+        join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
+    own.entropy[i] = entropy
+    own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
+    if shared.prior_shape > 0.0:
+        ratings = effective(own.count[i], shared.keep)
+        own.shape[i] = shared.prior_shape + 0.5 * ratings
+        own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        own.weight[i] = own.shape[i] / own.rate[i]
+    shared.totals[0] += entropy
+    shared.totals[1] += own.weight[i] * own.error[i]
+    shared.totals[2] += 1.0
+    own.pending[i] = 0
+    own.touched[i] = np.int64(shared.totals[2])
+
+
+@inner
+def effective(count: int, keep: float) -> float:
+    """How many ratings there are, each weighed by how old it is."""
+    return np.float64(count) if keep == 1.0 else (1.0 - keep**count) / (1.0 - keep)
+
+
+@inner
+def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
+    """Write a row's moments with the pinned coordinate in place; return its expected error."""
+    free, pinned, gram, moment = shared.free, shared.pinned, memory.gram, memory.moment
+    mean, second = own.mean[i], own.second[i]
+    error = squares
+    if pinned >= 0:
+        at = packed(pinned, pinned)
+        mean[pinned] = 1.0
+        second[at] = 1.0
+        error += gram[at] - 2.0 * moment[pinned]
+    p = 0
+    for t in range(free.size):
+        m = memory.mean[t]
+        mean[free[t]] = m
+        error -= 2.0 * m * moment[free[t]]
+        if pinned >= 0:
+            at = packed(free[t], pinned)
+            second[at] = m
+            error += 2.0 * m * gram[at]
+        for u in range(t + 1):
+            at = packed(free[t], free[u])
+            second[at] = memory.second[p]
+            error += (1.0 if t == u else 2.0) * memory.second[p] * gram[at]
+            p += 1
+    return error

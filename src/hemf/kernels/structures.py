@@ -1,0 +1,108 @@
+"""What the kernels of online learning work on: named tuples of arrays."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+Whole = Annotated[Any, "int64"]
+Number = Annotated[Any, "float64"]
+Wholes = Annotated[Any, "int64[::1]"]
+Numbers = Annotated[Any, "float64[::1]"]
+Vector = Annotated[Any, "{T}[::1]"]
+Table = Annotated[Any, "{T}[:, ::1]"]
+
+
+class Rows(NamedTuple):
+    """What is kept of the rows of one side."""
+
+    mean: Table
+    """E[a], (rows, total)."""
+    second: Table
+    """E[a aᵀ], (rows, packed)."""
+    membership: Table
+    """q_i(d), (rows, D)."""
+    listed: Annotated[Any, "int32[:, ::1]"]
+    """The communities that a row gives something to, (rows, parts); -1 is none."""
+    parts: Annotated[Any, "{T}[:, :, ::1]"]
+    """What it gives: q, q m, q (S + mmᵀ) packed; (rows, parts, 1 + order + triangle)."""
+    weight: Vector
+    """E[τ], how much the row's ratings count."""
+    shape: Numbers
+    rate: Numbers
+    """q(τ) = Gamma(shape, rate)."""
+    error: Numbers
+    """Σ_j υ_j E(r_ij - a·b)²."""
+    entropy: Numbers
+    """Σ_d q(½ ln|S| - ln q)."""
+    count: Wholes
+    """Ratings learnt."""
+    judged: Wholes
+    """Ratings there were when all communities were last considered."""
+    pending: Wholes
+    """Ratings recorded since the last refresh."""
+    touched: Wholes
+    """When the row was last refreshed, in refreshes of the side."""
+    start: Wholes
+    length: Wholes
+    other: Annotated[Any, "int32[::1]"]
+    code: Annotated[Any, "{C}[::1]"]
+    """The history's lists; see `hemf.kernels.lists`."""
+    gram: Table
+    moment: Table
+    square: Numbers
+    settled: Numbers
+    """Σ υ nnᵀ, Σ υ r n, Σ υ r² and Σ υ of ratings that are no longer listed.
+
+    Where all are listed, the first two have no columns.
+    """
+
+
+class Shared(NamedTuple):
+    """The communities of one side and what they are estimated from."""
+
+    precision: Annotated[Any, "float64[:, :, ::1]"]
+    """P_d, (C, order, order)."""
+    pull: Annotated[Any, "float64[:, ::1]"]
+    """P_d m_d, (D, order)."""
+    log_weight: Numbers
+    """The terms of ln q_i(d) that do not depend on the row, (D,)."""
+    size: Numbers
+    first: Annotated[Any, "float64[:, ::1]"]
+    scatter: Annotated[Any, "float64[:, ::1]"]
+    """ρ_d, Σ q m and Σ q (S + mmᵀ), the last packed, (C, triangle)."""
+    totals: Numbers
+    """Σ entropy, Σ τ error, refreshes so far."""
+    free: Wholes
+    """Which coordinates the posterior covers."""
+    pinned: Whole
+    prior_shape: Number
+    """a0 of the noise scales, or 0 where there are none."""
+    error_unit: Number
+    """What errors are measured in where noise scales are learnt; σ² or their mean."""
+    expected: Numbers
+    """E[a] of a row that nothing is known of, (total,)."""
+    spread: Vector
+    """Posterior covariance of the other side's rows, the mean over ratings, packed.
+
+    A rating that is no longer listed was learnt when less was known of the other row. What was
+    uncertain then may be certain today, so its part of G is taken at today's mean.
+    """
+    keep: Number
+    """Forgetting factor γ."""
+    patience: Whole
+    """A row with many ratings is refreshed when this many are pending."""
+
+
+class Rules(NamedTuple):
+    """What holds for both sides."""
+
+    levels: Vector
+    """Standardised rating of each code."""
+    noise: Number
+    """σ²."""
+    window: Whole
+    """Ratings listed of each row; -1 is all of them."""
+    least_share: Number
+    """Communities with less of a row are left out."""
+    thorough: Whole
+    """Consider all communities at every refresh."""
