@@ -79,10 +79,10 @@ def search(stream: Stream, trials: int, seed: int) -> tuple[float, dict[str, Any
     rng = np.random.default_rng(seed)
     found: list[tuple[float, dict[str, Any]]] = []
     for trial in range(trials):
-        if trial < trials // 3:
+        if not found or trial < trials // 3:
             tried = anywhere(rng)
         else:
-            parent = found[rng.integers(3 if trial < trials * 2 // 3 else 1)][1]
+            parent = found[rng.integers(min(3, trial) if trial < trials * 2 // 3 else 1)][1]
             tried = near(parent, 0.15 * (1.0 - trial / trials) + 0.01, rng)
         found.append((score(stream, tried), tried))
         found.sort(key=lambda pair: pair[0])

@@ -122,7 +122,11 @@ def test_fit_returns_the_estimator_and_what_it_learns_ends_in_an_underscore():
     assert model.rating_scale_ == pytest.approx(DATA.ratings.std(), rel=1e-6)
 
 
-PROPERTIES = [name for name, kind in vars(HeMF).items() if isinstance(kind, property)]
+PROPERTIES = [
+    name
+    for name in dir(HeMF)
+    if isinstance(getattr(HeMF, name), property) and not name.startswith("_")
+]
 QUESTIONS = {
     "predict": lambda model, tmp_path: model.predict("ann", "tea"),
     "predict pairs": lambda model, tmp_path: model.predict([("ann", "tea")]),

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from hemf.arguments import as_ids, paired
-from hemf.errors import DataError, NotFittedError, UnknownIdError
-from hemf.parameters import Parametrised, choice, switch, whole_number
+from hemf.arguments import paired
+from hemf.errors import DataError
+from hemf.fitted import SIDES, Fitted
+from hemf.parameters import choice, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
-from hemf.reading.identifiers import factorise
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
-    from hemf.inference.batch import BatchState
-    from hemf.inference.callbacks import Callback, SweepReport
-    from hemf.inference.online import OnlineState
-    from hemf.model.side import Moments
-    from hemf.streaming import Learner
+    from hemf.inference.callbacks import Callback
     from hemf.views import Biclusters, CommunityView
     from hemf.visitor import Visitor
-    from hemf.vocabulary import Vocabulary
-
-Floats = npt.NDArray[np.float64]
-SIDES = ("user", "item")
 
 
-class HeMF(Parametrised):
+class HeMF(Fitted):
     """Heterogeneous matrix factorization by variational Bayes.
 
     Ratings are explained by offsets, factors of users and items, and communities that both sides
@@ -177,10 +167,11 @@ class HeMF(Parametrised):
         """
         from hemf.inference.fit import fit_batch
         from hemf.memory import check_memory
-        from hemf.options import fit_options, generator, resolved_range
+        from hemf.options import fit_options, generator, online_options, resolved_range
         from hemf.training import hold_out, standardised
 
         options, rng = fit_options(self), generator(self.rng)
+        online_options(self)  # checked now rather than when the first rating arrives
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
             ratings, columns = (users, items, y), None
@@ -195,11 +186,11 @@ class HeMF(Parametrised):
         result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=tuple(callbacks))
         with self._turn:
             self._table = train
-            self.held_out_: Ratings | None = held_out
+            self.held_out_ = held_out
             self.rating_range_ = resolved_range(self.rating_range, data)
             self.global_mean_ = train.mean
             self.rating_scale_ = train.scale
-            self.history_: list[SweepReport] = result.history
+            self.history_ = result.history
             self.converged_ = result.converged
             self._adopt(result.state, coupled=options.coupled)
         return self
@@ -263,93 +254,6 @@ class HeMF(Parametrised):
 
         with self._turn:
             return fold_in(self, ratings, y, columns=columns)
-
-    def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
-        """Take over a state; everything derived from an earlier one is forgotten."""
-        self.state_ = state
-        self._learner: Learner | None = None
-        self._coupled = coupled  # the parameter may be set anew while this state stays
-        self._strangers: dict[str, Moments] = {}
-
-    def _take(self, learner: Learner, values: npt.NDArray[np.float32]) -> None:
-        """Take over what a learner has made of these ratings."""
-        from hemf.options import checked_range
-
-        state = learner.state
-        if not hasattr(self, "state_"):
-            self.held_out_, self.history_, self.converged_ = None, [], False
-        limits = checked_range(self.rating_range)
-        if isinstance(limits, str):
-            known = getattr(self, "rating_range_", None)
-            ends = [] if known is None else list(known)
-            if values.size:
-                ends += [float(values.min()), float(values.max())]
-            limits = (min(ends), max(ends)) if ends else None
-        self.rating_range_ = limits
-        self.global_mean_, self.rating_scale_ = state.centre, state.unit
-        self._adopt(state, coupled=True)
-        self._learner = learner
-
-    @property
-    def ratings_(self) -> Ratings:
-        """The ratings that were learnt, as far as they are kept."""
-        self._fitted()
-        return self._table if self._learner is None else self._learner.ratings
-
-    @property
-    def n_ratings_(self) -> int:
-        """How many ratings the model has learnt from."""
-        return self._fitted().n_ratings
-
-    # -- what is known -------------------------------------------------------------------------
-
-    @property
-    def n_users_(self) -> int:
-        """How many users the model has, those without a rating in training included."""
-        return self._fitted().sides["user"].n_rows
-
-    @property
-    def n_items_(self) -> int:
-        """How many items the model has, those without a rating in training included."""
-        return self._fitted().sides["item"].n_rows
-
-    @property
-    def n_user_communities_(self) -> int:
-        """How many user communities there are (found, not the limit)."""
-        return self._fitted().sides["user"].n_communities
-
-    @property
-    def n_item_communities_(self) -> int:
-        """How many item communities there are (found, not the limit)."""
-        return self._fitted().sides["item"].n_communities
-
-    @property
-    def noise_variance_(self) -> float:
-        """σ², on the scale of the ratings."""
-        return self._fitted().noise * self.rating_scale_**2
-
-    @property
-    def n_sweeps_(self) -> int:
-        """Sweeps done."""
-        return self._fitted().sweeps
-
-    @property
-    def elbo_(self) -> float:
-        """The lower bound of the ratings' log probability, of the model as it is.
-
-        It may differ from the last report's in ``history_`` by up to a few nats either way: since
-        then, merges may have been tried and the largest community put first. Where a held-out part
-        chose an earlier sweep, it is that sweep's.
-        """
-        return float(sum(self._fitted().bound_terms().values()))
-
-    @property
-    def elbo_history_(self) -> dict[str, Floats]:
-        """The lower bound after every sweep: ``"total"``, and each of its terms by name."""
-        self._fitted()
-        names = self.history_[0].elbo_terms if self.history_ else {}
-        by_term = {n: np.array([report.elbo_terms[n] for report in self.history_]) for n in names}
-        return {"total": np.array([report.elbo for report in self.history_]), **by_term}
 
     # -- prediction ----------------------------------------------------------------------------
 
@@ -506,87 +410,3 @@ class HeMF(Parametrised):
         from hemf.io import load_model
 
         return load_model(cls, path)
-
-    # -- inner workings ------------------------------------------------------------------------
-
-    @property
-    def _turn(self) -> threading.RLock:
-        """What threads that ask the model and let it learn at once wait for."""
-        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
-        return lock
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def _fitted(self) -> BatchState | OnlineState:
-        try:
-            return self.state_
-        except AttributeError:
-            raise NotFittedError(
-                f"this {type(self).__name__} has not learnt anything yet; call fit first"
-            ) from None
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "state_")
-
-    def _moments(self, side: str, *, with_stranger: bool = False) -> Moments:
-        """Moments of a side; row -1 is the stranger's where asked for."""
-        own = self._fitted().sides[side]
-        if not with_stranger:
-            return own.moments
-        if side not in self._strangers:
-            from hemf.model.predictive import with_stranger as extended
-
-            self._strangers[side] = extended(own)
-        return self._strangers[side]
-
-    def _noise(self, user_rows: Any, item_rows: Any) -> Floats:
-        """Return the noise variance of each pair, standardised; row -1 is a stranger's."""
-        sides = self._fitted().sides
-        noise = np.full(len(user_rows), self.state_.noise)
-        for name, rows in (("user", user_rows), ("item", item_rows)):
-            scales = sides[name].noise_scales
-            if scales is not None:
-                noise *= scales.inverse[rows]
-        return noise
-
-    def _vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        """Ids of users and items; of a model that knows nothing, none."""
-        if not hasattr(self, "state_"):
-            from hemf.vocabulary import Vocabulary
-
-            return Vocabulary(), Vocabulary()
-        known = self._table if self._learner is None else self._learner
-        return known.users, known.items
-
-    def _ids(self, side: str, ids: Any) -> tuple[Any, bool]:
-        """Return ids as a list or array, and whether it was a single one."""
-        return as_ids(ids, self._vocabularies()[SIDES.index(side)])
-
-    def _rows(self, side: str, ids: Any) -> npt.NDArray[np.int64]:
-        """Row of each id, -1 for those never seen."""
-        rows = self._vocabularies()[SIDES.index(side)].rows(ids)
-        rows[rows >= self._fitted().sides[side].n_rows] = -1  # ids may have been added since
-        return rows
-
-    def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return these rows with -1, a stranger's, for those that have no rating in training."""
-        rated = np.append(self._fitted().counts(side) > 0, False)
-        return np.where(rated[rows], rows, -1)
-
-    def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
-        """Raise an error that names the first of these ids, if there is any."""
-        if which.any():
-            at = int(np.argmax(which))
-            value = factorise(ids).decode().item(at)
-            raise UnknownIdError(
-                f"{side} {value!r} at row {at} is not known to the model",
-                value=value,
-                row=at,
-            )
-
-    def _to_rating(self, standardised: Floats) -> Floats:
-        ratings = self.global_mean_ + self.rating_scale_ * standardised
-        if self.rating_range_ is not None:
-            np.clip(ratings, *self.rating_range_, out=ratings)
-        return ratings

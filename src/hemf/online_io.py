@@ -21,7 +21,7 @@ _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
 _PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes")
-_BY_SIDE = ("refreshed", "searched", "known", "spread_at")
+_BY_SIDE = ("refreshed", "searched", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
 

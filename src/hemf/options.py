@@ -8,6 +8,7 @@ import numpy as np
 
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
+from hemf.inference.online import ALL, OnlineOptions
 from hemf.parameters import choice, number, whole_number
 from hemf.ratings import Ratings
 
@@ -41,6 +42,51 @@ def fit_options(model: HeMF) -> FitOptions:
         n_jobs=checked_jobs(model.n_jobs),
         dtype=np.float32 if single else np.float64,
     )
+
+
+def online_options(model: HeMF) -> OnlineOptions:
+    """Return how a model learns online; an error names the parameter and what it may be."""
+    fit, cap = fit_options(model), model.max_online_communities
+    if cap is not None:
+        cap = whole_number("max_online_communities", cap, at_least=1)
+    return OnlineOptions(
+        window=_window(model.history),
+        forgetting=_forgetting(model.forgetting),
+        evb=fit.evb,
+        max_communities={
+            side: 1 if most == 1 else cap for side, most in fit.max_communities.items()
+        },
+        refresh=number("refresh", model.refresh, low=0.0, high=100.0),
+    )
+
+
+def _window(history: str | int | None) -> int:
+    """Ratings of each row that are kept; -1 is all of them."""
+    if history is None:  # what a command line or a search may make of "none"
+        return 0
+    if isinstance(history, str):
+        if history not in ("full", "none"):
+            raise ParameterError(
+                f'history must be "full", "none" or a number of ratings, got {history!r}',
+                value=history,
+            )
+        return ALL if history == "full" else 0
+    return whole_number("history", history, at_least=1)
+
+
+def _forgetting(given: float | tuple[float, float]) -> dict[str, float]:
+    pair = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    try:
+        return {
+            side: number("forgetting", part, low=0.01, high=1.0)
+            for side, part in zip(SIDES, pair, strict=True)
+        }
+    except ParameterError:
+        raise ParameterError(
+            "forgetting must be a number between 0.01 and 1, or two of them, for users and for "
+            f"items, got {given!r}",
+            value=given,
+        ) from None
 
 
 def _limit(model: HeMF, side: str) -> int:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.triples import in_order
 from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 from hemf.inference.batch import BatchState
+from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
 from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.interrupts import uninterrupted
-from hemf.options import checked_range, fit_options, generator
-from hemf.parameters import number, whole_number
+from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import read_columns
+from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -66,38 +66,6 @@ class Batch:
     """Ratings, and NaN where one is taken back."""
     previous: npt.NDArray[np.float32]
     """What a pair was rated before, where the caller says so, else NaN."""
-
-
-def online_options(model: HeMF) -> OnlineOptions:
-    """Return how a model learns online; an error names the parameter and what it may be."""
-    fit = fit_options(model)
-    # A command line or a search that reads "none" as None means the same.
-    history = "none" if model.history is None else model.history
-    window = {"full": ALL, "none": 0}.get(history) if isinstance(history, str) else None
-    if window is None:
-        if isinstance(history, str):
-            raise ParameterError(
-                f'history must be "full", "none" or a number of ratings, got {model.history!r}',
-                value=model.history,
-            )
-        window = whole_number("history", model.history, at_least=1)
-    cap = model.max_online_communities
-    if cap is not None:
-        cap = whole_number("max_online_communities", cap, at_least=1)
-    given = model.forgetting
-    pair = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
-    return OnlineOptions(
-        window=window,
-        forgetting={
-            side: number("forgetting", part, low=0.01, high=1.0)
-            for side, part in zip(SIDES, pair, strict=True)
-        },
-        evb=fit.evb,
-        max_communities={
-            side: 1 if most == 1 else cap for side, most in fit.max_communities.items()
-        },
-        refresh=number("refresh", model.refresh, low=0.0, high=100.0),
-    )
 
 
 def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
@@ -197,11 +165,12 @@ def partial_fit(
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
         taken = _removed(removed, users, items, needs_rating=options.window != ALL)
-    learner = begin(model, values)
+    with one_blas_thread():
+        learner = begin(model, values)
     state = learner.state
     if taken is not None:
         _check_removed(learner, taken, user_ids, item_ids)
-    with uninterrupted():
+    with uninterrupted(), one_blas_thread():
         mark = len(state.book)
         try:
             codes = state.book.codes(values)
@@ -230,7 +199,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     values = np.ascontiguousarray(read.ratings)
     check_range(model, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
-    with model._turn, uninterrupted():
+    with model._turn, uninterrupted(), one_blas_thread():
         fresh = not hasattr(model, "state_")
         learner = begin(model, values[:1])  # the first alone: later ones are not known yet
         state = learner.state
@@ -248,7 +217,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         part = slice(at, min(values.size, at + state.block))
         begun = time.perf_counter()
         known = model.rating_range_
-        with model._turn, uninterrupted():
+        with model._turn, uninterrupted(), one_blas_thread():
             forecasts, ticks = state.predict_then_learn(
                 user_rows[part], item_rows[part], codes[part]
             )

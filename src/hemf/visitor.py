@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.triples import in_order
 from hemf.errors import DataError
 from hemf.inference.fold import fold_in as fold_row
 from hemf.model import predictive
 from hemf.model.side import Moments
 from hemf.parameters import switch, whole_number
 from hemf.streaming import check_range
+from hemf.triples import in_order
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF

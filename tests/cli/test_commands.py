@@ -23,7 +23,18 @@ hemf.cli.progress.SECONDS_BETWEEN_LINES = 0
 hemf.cli.main()
 """
 SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.001")
-COMMANDS = ("demo", "fit", "predict", "recommend", "communities", "explain", "evaluate", "doctor")
+COMMANDS = (
+    "demo",
+    "fit",
+    "update",
+    "predict",
+    "recommend",
+    "communities",
+    "explain",
+    "evaluate",
+    "stream",
+    "doctor",
+)
 
 
 def test_help_lists_every_command(process):

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from hemf import HeMF
 from hemf.baselines import SGD
 from hemf.cli import progress
 from hemf.cli.output import Output
@@ -18,7 +17,7 @@ from hemf.errors import ParameterError
 from hemf.evaluation import CurvePoint, rmse
 from hemf.stream_plots import stream_figure, windowed
 
-ONLINE = ["sgd", *(["hemf"] if hasattr(HeMF, "partial_fit") else [])]
+ONLINE = ["sgd", "hemf"]
 KEYS = ["rmse", "ratings_per_second", "p50_us", "p99_us", "new_users", "new_items"]
 SMALL = ("--set", "n_factors=3")
 
@@ -133,7 +132,6 @@ def test_pairs_that_come_again_are_all_learnt(hemf, tmp_path):
     assert run.err == ""
 
 
-@pytest.mark.skipif("hemf" not in ONLINE, reason="HeMF does not learn online yet")
 @pytest.mark.parametrize("history", ["none", "full", "8"])
 def test_every_history_can_be_chosen(hemf, club, history):
     arguments = ("--warm-start", "0.3", "--json", *SMALL)
@@ -170,7 +168,6 @@ def test_settings_are_for_those_that_do_not_say_otherwise(hemf, club):
         assert alone["rmse"] == entry["rmse"]
 
 
-@pytest.mark.skipif("hemf" not in ONLINE, reason="HeMF does not learn online yet")
 def test_settings_that_one_model_has_do_not_bother_the_other(hemf, club):
     answer = hemf(
         "stream", "--ratings", club.ratings, "--model", "hemf", "--model", "sgd", "--json",
@@ -341,6 +338,7 @@ REFUSED = {
     "an unknown setting": (["--model", "sgd:speed=1"], "no parameter 'speed'"),
     "an unknown common setting": (["--model", "sgd", "--set", "speed=1"], "no parameter 'speed'"),
     "no setting at all": (["--model", "sgd", "--set", "step"], "expected name=value"),
+    "an unknown history": (["--history", "some"], 'history must be "full", "none" or a number'),
     "a wrong value": (["--model", "sgd:step=-1"], "step must be a number at least 0"),
     "all as warm start": (["--model", "sgd", "--warm-start", "1"], "at least 0 and below 1"),
     "a negative warm start": (["--model", "sgd", "--warm-start", "-0.1"], "at least 0"),

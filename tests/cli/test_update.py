@@ -8,10 +8,6 @@ import pytest
 
 from hemf import HeMF
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(HeMF, "partial_fit"), reason="HeMF does not learn online yet"
-)
-
 KEYS = {
     "users", "items", "ratings", "new_users", "new_items", "changed", "removed", "user_communities",
     "item_communities", "seconds", "model",

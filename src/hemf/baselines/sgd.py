@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from hemf.arguments import as_ids, paired
 from hemf.baselines.descent import Descent, Schedule, Seen, Side
-from hemf.triples import in_order, rated_ids
 from hemf.errors import DataError, NotFittedError, UnknownIdError
 from hemf.options import MOST_FACTORS, checked_range, generator
 from hemf.parameters import Parametrised, choice, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import factorise
+from hemf.triples import in_order, rated_ids
 from hemf.vocabulary import Vocabulary
 
 Floats = npt.NDArray[np.float64]

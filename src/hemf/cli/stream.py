@@ -207,7 +207,7 @@ def new_models(
 ) -> list[tuple[str, Any]]:
     """Return unfitted models by what was written for them, all of their settings checked."""
     from hemf import HeMF
-    from hemf.streaming import online_options
+    from hemf.options import online_options
 
     arguments.parse_settings(settings)  # what is no setting at all is told as such
     wanted = [parse_model(text) for text in texts]

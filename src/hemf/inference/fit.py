@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -151,11 +153,16 @@ def fit_batch(
     return FitResult(final, history, done)
 
 
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # looking for the libraries takes milliseconds
+
+
 def one_blas_thread() -> AbstractContextManager[object]:
     """Keep BLAS from starting threads of its own beside ours."""
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    limits: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
     return limits
 
 

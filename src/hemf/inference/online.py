@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import binding, regroup
-from hemf.inference.batch import NOISE_FLOOR, SIDES, BatchState, bound_terms
+from hemf.inference import binding, regroup, shared
+from hemf.inference.batch import SIDES, BatchState, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
     LAST_RESTART,
@@ -23,14 +23,13 @@ from hemf.inference.beginnings import (
     restart,
     widen,
 )
-from hemf.inference.empirical import learn_prior
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook
 from hemf.inference.rowstore import MOST_PARTS, RowStore
-from hemf.inference.settled import OTHER, carry
+from hemf.inference.settled import OTHER
 from hemf.inference.start import start_side
 from hemf.model.layout import Layout
-from hemf.model.noise import NoiseScales, learn_scales
+from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Side
 
@@ -38,11 +37,8 @@ Wholes = npt.NDArray[np.int64]
 
 ALL = -1  # window: every rating is kept
 BLOCK = 1000  # ratings of a stream between updates of the communities
-NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
 LEAST_SHARE = 1e-2  # of a row; communities with less are left out
-SEARCH_EVERY = 1000  # refreshes of a side between searches for a new community
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
-GROWING = 0.01  # share of new ratings above which W0 is not learnt
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
 
@@ -98,6 +94,8 @@ class OnlineState:
     restart_at: int = FIRST_RESTART
     means: dict[str, Float64] = field(default_factory=dict)
     """Factors as of when the other side's sums were last carried along: `inference.settled`."""
+    carried_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
+    """Refreshes of each side when that was."""
     spreads: dict[str, Array] = field(default_factory=dict)
     """Mean posterior covariance of each side, see there too."""
     spread_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
@@ -156,12 +154,13 @@ class OnlineState:
             scarce = online._is_scarce() and options.evb is not None
             passes = REOPENING if scarce else 1
             for side in sides.values() if scarce else ():
-                widen(side)
+                if not regroup.is_clear(side):
+                    widen(side)
         for _ in range(passes):
             for name in SIDES:
                 online.refresh(name, np.arange(stores[name].n_rows), learn=False)
             if options.evb is not None:
-                online._learn_noise("item", np.empty(0))
+                shared.learn_noise(online, "item", np.empty(0))
         for name in SIDES:
             online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
             online.known[name] = online.seen
@@ -289,9 +288,9 @@ class OnlineState:
             self.refresh(name, np.unique(rows[name]), learn=learn)
         self.seen += codes.size
         if learn:
-            self._learn_noise("item", self._errors(users, items, codes))
-            self._learn_priors()
-            self._refresh_stale(codes.size)
+            shared.learn_noise(self, "item", self._errors(users, items, codes))
+            shared.learn_priors(self)
+            shared.refresh_stale(self, codes.size)
         self._end()
         return int(is_new.sum())
 
@@ -323,20 +322,20 @@ class OnlineState:
             part = slice(begin, begin + BLOCK)
             self._reserve({"user": users[part], "item": items[part]})
             rows = {name: binding.rows(self, name) for name in SIDES}
-            shared = {name: binding.shared(self, name) for name in SIDES}
+            common = {name: binding.shared(self, name) for name in SIDES}
             binding.kernel(self, "stream")(
                 users[part], items[part], codes[part], rows["user"], rows["item"],
-                shared["user"], shared["item"], binding.rules(self),
+                common["user"], common["item"], binding.rules(self),
                 forecasts[part], errors[part], spent[part],
             )  # fmt: skip
             self.seen += errors[part].size
             for name in SIDES:
                 self.sides[name].refresh(self.stores[name].statistics)
-                if self._is_due(name):
-                    self._learn_scales(name)
-            self._learn_noise("user", errors[part])
-            self._learn_priors()
-            self._refresh_stale(errors[part].size)
+                if shared.is_due(self, name):
+                    shared.learn_row_scales(self, name)
+            shared.learn_noise(self, "user", errors[part])
+            shared.learn_priors(self)
+            shared.refresh_stale(self, errors[part].size)
             self._end()
         return forecasts, spent
 
@@ -354,94 +353,11 @@ class OnlineState:
             rows, own, other, binding.shared(self, name), binding.rules(self)
         )
         side, store = self.sides[name], self.stores[name]
-        if learn and self._is_due(name):
-            self._learn_scales(name)
+        if learn and shared.is_due(self, name):
+            shared.learn_row_scales(self, name)
         side.refresh(store.statistics)
 
     # -- shared parameters -----------------------------------------------------------------------
-
-    def _is_due(self, name: str) -> bool:
-        """Whether a side has seen as many refreshes as it has rows since it was last learnt of."""
-        store = self.stores[name]
-        return bool(store.totals[2] - self.refreshed[name] >= store.n_rows > 0)
-
-    def _learn_scales(self, name: str) -> None:
-        side, store = self.sides[name], self.stores[name]
-        if side.noise_scales is None or self.options.evb is None:
-            return
-        scales, factor = learn_scales(
-            side.noise_scales, store.error / self.error_unit(name), store.count
-        )
-        store.shape[:], store.rate[:] = scales.shape, scales.rate
-        store.weight[:] = scales.mean
-        side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
-        store.totals[1] = store.error @ scales.mean
-        if self.options.window == ALL:
-            self.noise /= factor
-
-    def _learn_noise(self, name: str, errors: Float64) -> None:
-        """σ²: of all ratings where they are kept, else a running mean over the latest."""
-        if self.options.evb is None:
-            return
-        store = self.stores[name]
-        if self.is_complete or not errors.size:
-            noise = store.totals[1] / max(float((store.count - store.pending).sum()), 1.0)
-        else:
-            part = errors.size / (errors.size + NOISE_MEMORY)
-            noise = (1.0 - part) * self.noise + part * float(errors.mean())
-        self.noise = max(float(noise), NOISE_FLOOR)
-
-    def _learn_priors(self) -> None:
-        """Hyper-parameters and the number of communities, when they are due."""
-        for name in SIDES:
-            side, store = self.sides[name], self.stores[name]
-            if self._is_due(name):
-                if not self.is_complete:
-                    carry(self, name)
-                self.refreshed[name] = float(store.totals[2])
-                if self.options.evb is not None:
-                    settled = self.n_ratings <= (1.0 + GROWING) * self.known[name]
-                    side.prior = learn_prior(
-                        side.prior,
-                        side.communities,
-                        evb=self.options.evb,
-                        structure=True,
-                        scale=settled,
-                    )
-                    self.known[name] = self.n_ratings
-                    side.refresh()
-                if regroup.tidy(side, store):
-                    self.point(name)
-                    side.refresh(store.statistics)
-            self._search(name)
-
-    def _search(self, name: str) -> None:
-        """Look for a community among the rows refreshed of late."""
-        side, store = self.sides[name], self.stores[name]
-        if store.totals[2] - self.searched[name] < SEARCH_EVERY:
-            return
-        recent = np.flatnonzero(store.touched > self.searched[name])
-        self.searched[name] = float(store.totals[2])
-        most = self.options.max_communities[name]
-        if most is not None and side.n_communities >= most:
-            return
-        if recent.size > regroup.RECENT:
-            recent = recent[np.argsort(store.touched[recent])[-regroup.RECENT :]]
-        moved = regroup.open_one(side, store, recent, self.rng)
-        if moved is not None:
-            self.point(name)
-            side.refresh(store.statistics)
-            store.judged[recent] = 0  # weigh all communities the next time
-            self.refresh(name, moved, learn=False)
-
-    def _refresh_stale(self, n_learnt: int) -> None:
-        """Refresh rows whose information is oldest."""
-        n = round(self.options.refresh * n_learnt)
-        for name in SIDES if n > 0 else ():
-            store = self.stores[name]
-            n = min(n, store.n_rows)
-            oldest = np.argpartition(store.touched, n - 1)[:n]
-            self.refresh(name, np.sort(oldest), learn=False)
 
     def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64:
         """τ υ E(r - a·b)² of each rating that was not taken out."""

@@ -12,18 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.inference import moves
+from hemf.inference.empirical import learn_prior
 from hemf.inference.rowstore import RowStore
-from hemf.inference.start import cluster
 from hemf.model import bound
 from hemf.model.communities import Statistics, community_posterior
-from hemf.model.packing import unpack
+from hemf.model.hyper import Prior
+from hemf.model.packing import Float64, unpack
 from hemf.model.side import Side
 
 Wholes = npt.NDArray[np.int64]
 
 RECENT = 4096  # rows that are looked at for a community among them
 FEWEST = 8  # rows that can open a community
-ATTEMPTS = 3  # clusterings that are tried
+LLOYD_STEPS = 5  # of k-means
+LEARNING = 4  # rounds in which the prior that moves are judged by is learnt
+CLEAR = 0.9  # mean share of rows' likeliest communities above which these are clear
 
 
 def tidy(side: Side, store: RowStore) -> bool:
@@ -36,6 +39,7 @@ def tidy(side: Side, store: RowStore) -> bool:
     trial = replace(
         side, membership=np.vstack([side.membership, np.eye(before, dtype=side.membership.dtype)])
     )
+    trial.prior = judging_prior(side, store.statistics)
     trial.refresh(store.statistics)
     with np.errstate(invalid="ignore"):  # what was wholly in a community that is gone
         moves.drop_empty(trial)
@@ -52,6 +56,24 @@ def tidy(side: Side, store: RowStore) -> bool:
     return True
 
 
+def judging_prior(side: Side, statistics: Statistics) -> Prior:
+    """Return the prior that suits the communities as they are.
+
+    While ratings are scarce a side's own is held wider than that, and under it communities would
+    seem to be worth less than they are.
+    """
+    prior = side.prior
+    for _ in range(LEARNING):
+        communities = community_posterior(statistics, prior)
+        prior = learn_prior(prior, communities, evb="closed", structure=True, scale=True)
+    return prior
+
+
+def is_clear(side: Side) -> bool:
+    """Whether the rows of a side clearly fall into several communities."""
+    return side.n_communities > 1 and float(side.membership.max(axis=1).mean()) >= CLEAR
+
+
 def _settle_entropy(store: RowStore, target: Wholes) -> None:
     """Give rows whose communities become one the entropy that they lose no more."""
     from scipy.special import xlogy
@@ -66,14 +88,41 @@ def _settle_entropy(store: RowStore, target: Wholes) -> None:
     )
 
 
-def open_one(side: Side, store: RowStore, rows: Wholes, rng: np.random.Generator) -> Wholes | None:
+def cuts(points: Float64) -> list[npt.NDArray[np.bool_]]:
+    """Ways to cut points in two: along their widest direction, and around the one farthest out.
+
+    >>> [cut.tolist() for cut in cuts(np.array([[0.0], [0.1], [5.0]]))]
+    [[False, False, True], [False, False, True]]
+    """
+    away = points - points.mean(axis=0)
+    _, directions = np.linalg.eigh(away.T @ away)
+    farthest = points[np.argmax(np.sum(away * away, axis=1))]
+    widest = away @ directions[:, -1]
+    widest *= np.sign(widest[np.argmax(np.abs(widest))])
+    near = np.sum((points - farthest) ** 2, axis=1) < np.sum(away * away, axis=1)
+    return [_settled(points, widest > 0.0), _settled(points, near)]
+
+
+def _settled(points: Float64, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Move points to the half whose mean is nearer, a few times over."""
+    for _ in range(LLOYD_STEPS):
+        if not 0 < first.sum() < first.size:
+            break
+        left, right = points[first].mean(axis=0), points[~first].mean(axis=0)
+        middle = 0.5 * (left + right)
+        first = (points - middle) @ (left - right) > 0.0
+    return first
+
+
+def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
     """Open a community for some of these rows if the bound is higher with it; return them.
 
     The rows of each community are cut in two along a clustering of their means; the cut that
     raises the bound most is made.
     """
     statistics = store.statistics
-    now = bound.side_total(statistics, community_posterior(statistics, side.prior), side.prior)
+    prior = judging_prior(side, statistics)
+    now = bound.side_total(statistics, community_posterior(statistics, prior), prior)
     best_gain, best_community = 0.0, -1
     best_rows: Wholes | None = None
     main = store.listed[rows, 0]  # its likeliest community
@@ -84,15 +133,12 @@ def open_one(side: Side, store: RowStore, rows: Wholes, rng: np.random.Generator
         covariance = min(d, side.communities.precision.shape[0] - 1)
         metric = np.linalg.cholesky(side.communities.precision[covariance])
         means = store.mean[members][:, side.layout.free].astype(np.float64) @ metric
-        for _ in range(ATTEMPTS):
-            labels = cluster(means, 2, rng)
-            for half in (0, 1):
-                chosen = members[labels == half]
+        for first in cuts(means):
+            for chosen in (members[first], members[~first]):
                 if chosen.size < FEWEST:
                     continue
                 split = _split(store, statistics, d, chosen, tied=side.tied)
-                posterior = community_posterior(split, side.prior)
-                gain = bound.side_total(split, posterior, side.prior) - now
+                gain = bound.side_total(split, community_posterior(split, prior), prior) - now
                 if gain > best_gain:
                     best_gain, best_community, best_rows = gain, d, chosen
     if best_rows is None:

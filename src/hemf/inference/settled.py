@@ -11,6 +11,7 @@ from hemf.model.packing import Array, unpack
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
+CARRY_EVERY = 4  # refreshes of each row of a side between two times that sums are carried along
 OTHER = {"user": "item", "item": "user"}
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
@@ -26,8 +27,8 @@ def spread(state: OnlineState, name: str) -> Array:
     known = state.spreads.get(name)
     if known is None or store.totals[2] - state.spread_at[name] >= store.n_rows:
         rows, columns = np.tril_indices(store.layout.total)
-        share = store.count / max(float(store.count.sum()), 1.0)
-        mean = store.mean.astype(np.float64)
+        share = (store.count / max(float(store.count.sum()), 1.0)).astype(store.mean.dtype)
+        mean = store.mean
         products = (mean * share[:, None]).T @ mean
         known = (share @ store.second - products[rows, columns]).astype(store.mean.dtype)
         state.spreads[name], state.spread_at[name] = known, float(store.totals[2])
@@ -42,6 +43,9 @@ def carry(state: OnlineState, name: str) -> None:
     of those: n ≈ M n'. It is found by regression over the ratings, and G → M G Mᵀ, h → M h.
     """
     store = state.stores[name]
+    if store.totals[2] - state.carried_at[name] < CARRY_EVERY * store.n_rows:
+        return
+    state.carried_at[name] = float(store.totals[2])
     mean = store.mean.astype(np.float64)
     before = state.means.get(name)
     state.means[name] = mean

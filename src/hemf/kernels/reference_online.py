@@ -1,7 +1,7 @@
 """The kernels of `online` in plain NumPy: MODEL.md, "Online VB", line by line.
 
 As in `reference`, nothing here is fast, and work is done in float64 whatever the storage. Arguments
-are the named tuples of `online`, whose fields say what they hold.
+are the named tuples of `structures`, whose fields say what they hold.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ def take_out(own: Any, i: int, position: int) -> None:
 
 
 def add_to_sums(own: Any, other: Any, rules: Any, i: int, j: int, code: int, times: float) -> None:
-    """Add a rating, ``times`` over, to what is summed up: w E[b bᵀ], w r E[b] and w r²."""
+    """Add a rating, ``times`` over, to what is summed up: w nnᵀ, w r n, w r² and w."""
     weight, r = times * float(other.weight[j]), float(rules.levels[code])
-    own.gram[i] += weight * other.second[j]
-    own.moment[i] += weight * r * other.mean[j]
+    n = other.mean[j].astype(np.float64)
+    own.gram[i] += weight * triangle(np.outer(n, n))
+    own.moment[i] += weight * r * n
     own.square[i] += weight * r * r
+    own.settled[i] += weight
 
 
 def record(
@@ -56,10 +58,10 @@ def record(
         own.code[position] = code
         return 0
     if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
-        G = own.gram[i].copy()
+        G, worth = own.gram[i].copy(), own.settled[i]
         add_to_sums(own, other, rules, i, j, previous, -1.0)
         add_to_sums(own, other, rules, i, j, code, 1.0)
-        own.gram[i] = G
+        own.gram[i], own.settled[i] = G, worth
         return 0
     own.count[i] += 1
     leaving = (j, code) if rules.window == 0 else None
@@ -72,7 +74,7 @@ def record(
             leaving = int(own.other[oldest]), int(own.code[oldest])
             take_out(own, i, oldest)
     if leaving is not None:
-        for sums in (own.gram, own.moment, own.square):
+        for sums in (own.gram, own.moment, own.square, own.settled):
             sums[i] *= keep
         add_to_sums(own, other, rules, i, *leaving, 1.0)
     return 1
@@ -88,7 +90,8 @@ def withdraw(own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> Non
     elif own.gram.shape[1] > 0:
         add_to_sums(own, other, rules, i, j, code, -1.0)
     if own.count[i] <= 0 and own.gram.shape[1] > 0:
-        own.count[i] = own.gram[i] = own.moment[i] = own.square[i] = 0
+        for sums in (own.count, own.gram, own.moment, own.square, own.settled):
+            sums[i] = 0
 
 
 def record_all(
@@ -105,11 +108,12 @@ def record_all(
 
 
 def data_part(
-    own: Any, other: Any, rules: Any, keep: float, i: int
+    own: Any, other: Any, shared: Any, rules: Any, i: int
 ) -> tuple[Float64, Float64, float]:
     """Return G_i, h_i and Σ υ r²: the newest rating counts once, each before it γ times as much.
 
-    Listed ratings are taken against today's moments; those summed up are older than all of them.
+    Listed ratings are taken against today's moments. Those summed up are older than all of them;
+    how uncertain the other rows are today is taken to be the same for each.
     """
     total = own.mean.shape[1]
     G, h, squares, age = np.zeros((total, total)), np.zeros(total), 0.0, 1.0
@@ -119,9 +123,10 @@ def data_part(
         G += weight * symmetric(other.second[j].astype(np.float64))
         h += weight * r * other.mean[j].astype(np.float64)
         squares += weight * r * r
-        age *= keep
+        age *= shared.keep
     if own.gram.shape[1] > 0:
-        G += age * symmetric(own.gram[i].astype(np.float64))
+        uncertain = own.settled[i] * shared.spread.astype(np.float64)
+        G += age * symmetric(own.gram[i].astype(np.float64) + uncertain)
         h += age * own.moment[i].astype(np.float64)
         squares += age * own.square[i]
     return G, h, squares
@@ -183,7 +188,7 @@ def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
     """Bring q(a_i, z_i), then q(τ_i), to their optimum; communities change by new less old."""
     which = candidates(own, shared, rules, i)
     give(own, shared, i, -1.0)
-    data = data_part(own, other, rules, shared.keep, i)
+    data = data_part(own, other, shared, rules, i)
     G, h = free_part(data[0], data[1], shared.free, shared.pinned)
     own_covariance = which if shared.precision.shape[0] > 1 else [0]
     precision = np.array([triangle(P) for P in shared.precision[own_covariance]])

@@ -1,0 +1,116 @@
+"""What rows share while ratings arrive: noise, hyper-parameters and the number of communities.
+
+Whatever looks at all rows of a side waits until as many have been refreshed, so that its cost for
+each rating does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hemf.inference import regroup
+from hemf.inference.batch import NOISE_FLOOR, SIDES
+from hemf.inference.empirical import learn_prior
+from hemf.inference.settled import carry
+from hemf.model.noise import learn_scales
+from hemf.model.packing import Float64
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
+
+NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
+SEARCH_EVERY = 1000  # refreshes of a side between searches for a new community
+GROWING = 0.01  # share of new ratings above which W0 is not learnt
+
+
+def is_due(state: OnlineState, name: str) -> bool:
+    """Whether a side has seen as many refreshes as it has rows since it was last learnt of."""
+    store = state.stores[name]
+    return bool(store.totals[2] - state.refreshed[name] >= store.n_rows > 0)
+
+
+def learn_row_scales(state: OnlineState, name: str) -> None:
+    """Bring the noise scales of a side and their prior to their optimum."""
+    side, store = state.sides[name], state.stores[name]
+    if side.noise_scales is None or state.options.evb is None:
+        return
+    scales, factor = learn_scales(
+        side.noise_scales, store.error / state.error_unit(name), store.count
+    )
+    store.shape[:], store.rate[:] = scales.shape, scales.rate
+    store.weight[:] = scales.mean
+    side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
+    store.totals[1] = store.error @ scales.mean
+    if state.is_complete:
+        state.noise /= factor
+
+
+def learn_noise(state: OnlineState, name: str, errors: Float64) -> None:
+    """σ²: of all ratings where they are kept, else a running mean over the latest."""
+    if state.options.evb is None:
+        return
+    store = state.stores[name]
+    if state.is_complete or not errors.size:
+        noise = store.totals[1] / max(float((store.count - store.pending).sum()), 1.0)
+    else:
+        part = errors.size / (errors.size + NOISE_MEMORY)
+        noise = (1.0 - part) * state.noise + part * float(errors.mean())
+    state.noise = max(float(noise), NOISE_FLOOR)
+
+
+def learn_priors(state: OnlineState) -> None:
+    """Hyper-parameters and the number of communities, when they are due."""
+    for name in SIDES:
+        side, store = state.sides[name], state.stores[name]
+        if is_due(state, name):
+            if not state.is_complete:
+                carry(state, name)
+            state.refreshed[name] = float(store.totals[2])
+            if state.options.evb is not None:
+                settled = state.n_ratings <= (1.0 + GROWING) * state.known[name]
+                side.prior = learn_prior(
+                    side.prior,
+                    side.communities,
+                    evb=state.options.evb,
+                    structure=True,
+                    scale=settled,
+                )
+                state.known[name] = state.n_ratings
+                side.refresh()
+            if regroup.tidy(side, store):
+                state.point(name)
+                side.refresh(store.statistics)
+        search(state, name)
+
+
+def search(state: OnlineState, name: str) -> None:
+    """Look for a community among the rows refreshed of late."""
+    side, store = state.sides[name], state.stores[name]
+    if store.totals[2] - state.searched[name] < SEARCH_EVERY:
+        return
+    recent = np.flatnonzero(store.touched > state.searched[name])
+    state.searched[name] = float(store.totals[2])
+    most = state.options.max_communities[name]
+    if most is not None and side.n_communities >= most:
+        return
+    if recent.size > regroup.RECENT:
+        recent = recent[np.argsort(store.touched[recent])[-regroup.RECENT :]]
+    moved = regroup.open_one(side, store, recent)
+    if moved is not None:
+        state.point(name)
+        side.refresh(store.statistics)
+        store.judged[recent] = 0  # weigh all communities the next time
+        state.refresh(name, moved, learn=False)
+
+
+def refresh_stale(state: OnlineState, n_learnt: int) -> None:
+    """Refresh rows whose information is oldest."""
+    n = round(state.options.refresh * n_learnt)
+    for name in SIDES if n > 0 else ():
+        store = state.stores[name]
+        n = min(n, store.n_rows)
+        oldest = np.argpartition(store.touched, n - 1)[:n]
+        state.refresh(name, np.sort(oldest), learn=False)

@@ -1,0 +1,253 @@
+"""A visitor: known by a few ratings, gone without a trace."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from hemf import DataError, NotFittedError, ParameterError, Ratings
+from test_partial_fit import (
+    HISTORIES,
+    MORE,
+    SEVERAL,
+    STARTS,
+    TABLE,
+    content,
+    fitted,
+    new,
+    planted,
+    started,
+)
+
+LIKES = {"i1": 5.0, "i2": 1.0, "i6": 4.0}
+ALL = [f"i{i}" for i in range(8)]
+
+
+@SEVERAL
+@pytest.mark.parametrize("start", ["fitted", "from nothing", "gone on"])
+def test_a_visitor_leaves_no_trace(history, start, tmp_path):
+    model = fitted(history).partial_fit(MORE) if start == "gone on" else started(start, history)
+    before = content(model, tmp_path)
+    visitor = model.fold_in(LIKES)
+    visitor.predict([*ALL, "never seen"], return_std=True)
+    visitor.recommend(3)
+    assert content(model, tmp_path) == before
+    twin = fitted(history).partial_fit(MORE) if start == "gone on" else started(start, history)
+    learnt = model.partial_fit([("u2", "i0", 3.0)])
+    assert content(learnt, tmp_path) == content(twin.partial_fit([("u2", "i0", 3.0)]), tmp_path)
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise_scales": None}, {"dtype": "float64"}], ids=str)
+def test_a_visitor_is_expected_to_do_what_a_new_user_does(settings):
+    rows = planted(0, 3000, 60, 40)
+    model = fitted(data=rows, **settings).partial_fit([("u0", "i0", 4.5)])
+    ratings = {"i0": 4.5, "i1": 1.5, "i2": 4.0, "i3": 1.0, "i10": 5.0}
+    items = [f"i{i}" for i in range(40)]
+    expected, spread = model.fold_in(ratings).predict(items, return_std=True)
+    model.partial_fit([("eve", item, rating) for item, rating in ratings.items()])
+    mean, std = model.predict("eve", items, return_std=True)
+    np.testing.assert_allclose(expected, mean, atol=0.02)
+    np.testing.assert_allclose(spread, std, rtol=0.05)
+    assert expected[4] - expected[5] > 1.5  # what u0 likes and what u1 does
+
+
+@SEVERAL
+@STARTS
+def test_ratings_of_a_visitor_count(history, start):
+    model = started(start, history)
+    liking, disliking = (
+        model.fold_in(dict.fromkeys(ALL, 5.0)),
+        model.fold_in(dict.fromkeys(ALL, 1.0)),
+    )
+    assert (liking.predict(ALL) > disliking.predict(ALL)).all()
+    little = model.fold_in({"i1": 5.0}).predict("i2", return_std=True, include_noise=False)[1]
+    much = liking.predict("i2", return_std=True, include_noise=False)[1]
+    assert much < little
+    assert liking.probabilities.sum() == pytest.approx(1.0)
+
+
+# -- forms of input -----------------------------------------------------------------------------
+
+NAMES, VALUES = list(LIKES), list(LIKES.values())
+PAIRS = list(LIKES.items())
+COLUMNS = {"user": ["me"] * 3, "item": NAMES, "rating": VALUES}
+FORMS = {
+    "mapping": LIKES,
+    "pairs": PAIRS,
+    "lists": [list(pair) for pair in PAIRS],
+    "pairs in a tuple": tuple(PAIRS),
+    "iterator": iter(PAIRS),
+    "triples": [("me", *pair) for pair in PAIRS],
+    "columns": tuple(COLUMNS.values()),
+    "mapping of columns": COLUMNS,
+    "pandas": pd.DataFrame(COLUMNS),
+    "polars": pl.DataFrame(COLUMNS),
+    "Arrow": pa.table(COLUMNS),
+    "Ratings": Ratings.from_any(pd.DataFrame(COLUMNS)),
+    "without a user": pd.DataFrame({"item": NAMES, "rating": VALUES}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_ratings_of_a_visitor_may_have_any_form(form):
+    model = fitted()
+    np.testing.assert_array_equal(model.fold_in(form).predict(ALL), expected_of_likes())
+
+
+def expected_of_likes() -> np.ndarray:
+    return fitted().fold_in([("somebody", *pair) for pair in PAIRS]).predict(ALL)
+
+
+APART = {
+    "lists": NAMES,
+    "array": np.array(NAMES),
+    "series": pd.Series(NAMES),
+    "frame": pd.DataFrame({"user": ["me"] * 3, "item": NAMES}),
+}
+
+
+@pytest.mark.parametrize("items", APART.values(), ids=APART)
+def test_items_and_their_ratings_may_come_apart(items):
+    visitor = fitted().fold_in(items, VALUES)
+    np.testing.assert_array_equal(visitor.predict(ALL), expected_of_likes())
+
+
+def test_columns_of_a_visitor_may_be_named():
+    frame = pd.DataFrame({"stars": VALUES, "what": NAMES, "who": ["me"] * 3})
+    visitor = fitted().fold_in(frame, columns=("who", "what", "stars"))
+    np.testing.assert_array_equal(visitor.predict(ALL), expected_of_likes())
+
+
+def test_items_may_be_tuples():
+    rows = [
+        (user, ("i", item), float(1 + (user * item) % 5)) for user in range(6) for item in (1, 2, 3)
+    ]
+    model = fitted(data=rows)
+    by_pairs = model.fold_in([(("i", 1), 5.0), (("i", 2), 1.0)])
+    by_mapping = model.fold_in({("i", 1): 5.0, ("i", 2): 1.0})
+    assert by_pairs.predict(("i", 3)) == by_mapping.predict(("i", 3))
+    assert by_pairs.recommend(5)[0].tolist() == [("i", 3)]
+
+
+def test_items_nobody_has_rated_say_something_about_the_visitor():
+    model = fitted()
+    pleased = model.fold_in({"never seen": 5.0, "nor this": 5.0})
+    grumpy = model.fold_in({"never seen": 1.0, "nor this": 1.0})
+    assert pleased.predict("i2") > grumpy.predict("i2")
+    assert np.isfinite(pleased.predict(["i2", "never seen", "unheard of"], return_std=True)).all()
+
+
+def test_a_user_of_the_model_may_visit_too():
+    model = fitted()
+    again = model.fold_in([row for row in TABLE if row[0] == "u3"])
+    assert again.predict("i5") == pytest.approx(model.predict("u3", "i5"), abs=0.5)
+
+
+# -- bad input ----------------------------------------------------------------------------------
+
+BAD = {
+    "empty": ([], "no rows|no ratings"),
+    "empty mapping": ({}, "no rows|no ratings"),
+    "nothing": (None, "cannot be read"),
+    "NaN": ({"i1": np.nan}, "not finite"),
+    "infinite": ({"i1": np.inf}, "not finite"),
+    "text": ({"i1": "good"}, "not a number"),
+    "missing item": ({None: 3.0}, "missing"),
+    "twice": ([("i1", 3.0), ("i2", 3.0), ("i1", 4.0)], "'i1' is rated twice"),
+    "two users": ([("ann", "i1", 3.0), ("bob", "i2", 4.0)], "2 users"),
+    "out of range": ({"i1": 3.0, "i2": 5.5}, r"5\.5 at row 1 is outside"),
+    "short row": ([("i1", 3.0), ("i2",)], "row 1"),
+}
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("history", HISTORIES[:2])
+def test_bad_ratings_of_a_visitor_are_refused(bad, message, history, tmp_path):
+    model = fitted(history, rating_range=(1, 5))
+    before = content(model, tmp_path)
+    with pytest.raises(DataError, match=message):
+        model.fold_in(bad)
+    assert content(model, tmp_path) == before
+
+
+def test_as_many_items_as_ratings_are_needed():
+    with pytest.raises(DataError):
+        fitted().fold_in(["i1", "i2"], [5.0])
+
+
+def test_nobody_visits_a_model_that_knows_nothing():
+    with pytest.raises(NotFittedError):
+        new().fold_in(LIKES)
+
+
+@pytest.mark.parametrize("rating", [1e12, 3e38, -1e30])
+def test_a_visitor_out_of_all_proportion_is_no_nan(rating):
+    try:
+        visitor = fitted().fold_in({"i1": rating})
+    except DataError:
+        return
+    assert np.isfinite(visitor.predict(ALL, return_std=True)).all()
+
+
+# -- visitors -----------------------------------------------------------------------------------
+
+
+def test_one_item_or_many():
+    visitor = fitted().fold_in(LIKES)
+    assert visitor.predict("i0") == visitor.predict(["i0"])[0]
+    mean, std = visitor.predict("i0", return_std=True)
+    taste = visitor.predict("i0", return_std=True, include_noise=False)[1]
+    assert np.ndim(mean) == 0
+    assert 0 < taste < std
+    assert ((visitor.predict(ALL) >= 1) & (visitor.predict(ALL) <= 5)).all()
+
+
+@SEVERAL
+def test_the_best_items_that_were_not_rated_are_recommended(history):
+    visitor = fitted(history).fold_in(LIKES)
+    ids, scores = visitor.recommend(20)
+    assert set(ids) == set(ALL) - set(LIKES)
+    assert (np.diff(scores) <= 0).all()
+    np.testing.assert_allclose(scores, visitor.predict(list(ids)), rtol=1e-5)
+    assert set(visitor.recommend(20, exclude_seen=False)[0]) == set(ALL)
+    assert len(visitor.recommend(2)[0]) == 2
+    for wrong in (0, -1, 2.5, "x"):
+        with pytest.raises(ParameterError):
+            visitor.recommend(wrong)
+
+
+@SEVERAL
+def test_a_visitor_stays_while_the_model_grows(history):
+    model = fitted(history)
+    visitor = model.fold_in(LIKES)
+    for number in range(40):
+        model.partial_fit([(f"new{number}", f"thing{number}", 5.0)])
+    assert np.isfinite(visitor.predict(["i3", "thing20"])).all()
+    ids, scores = visitor.recommend(100)
+    assert len(ids) == 8 - 3 + 40
+    assert np.isfinite(scores).all()
+    assert not set(ids) & set(LIKES)
+
+
+def test_a_visitor_of_a_model_that_was_fitted_anew_is_told_so_or_answered():
+    model = fitted()
+    visitor = model.fold_in(LIKES)
+    model.fit([("ann", "tea", 4.0), ("bob", "milk", 2.0)])
+    try:
+        ids, _ = visitor.recommend(5)
+    except (DataError, NotFittedError):
+        return
+    assert set(ids) == {"tea", "milk"}
+
+
+def test_a_visitor_can_be_copied_and_pickled():
+    visitor = fitted().partial_fit(MORE).fold_in(LIKES)
+    expected = visitor.predict(ALL)
+    for twin in (copy.deepcopy(visitor), pickle.loads(pickle.dumps(visitor))):
+        np.testing.assert_array_equal(twin.predict(ALL), expected)

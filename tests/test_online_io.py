@@ -1,0 +1,333 @@
+"""Models that learn online, in files and in copies: equal to the bit, and they go on alike."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hemf import HeMF, ModelFileError
+from hemf.io import MANIFEST
+from test_partial_fit import (
+    MORE,
+    SEVERAL,
+    STARTS,
+    TABLE,
+    assert_consistent,
+    content,
+    everything,
+    fitted,
+    new,
+    planted,
+    started,
+    stream,
+)
+
+SETTINGS = [
+    {},
+    {"forgetting": (0.9, 1.0), "refresh": 0.5},
+    {"noise_scales": None, "offsets": False},
+    {"user_covariances": "tied", "item_covariances": "tied"},
+    {"dtype": "float64", "noise_scales": "item"},
+    {"evb": "gradient"},
+    {"evb": None},
+]
+
+
+def loaded(model: HeMF, folder: Path) -> HeMF:
+    model.save(folder / "model")
+    return HeMF.load(folder / "model")
+
+
+def go_on(model: HeMF) -> np.ndarray:
+    """Everything that can happen to a model, and what it foretold meanwhile."""
+    forecasts = model.predict_then_learn(stream(7, 60, users=20, items=12))
+    model.partial_fit([*MORE, ("u1", "i3", 2.0)])
+    model.partial_fit(removed=[("eve", "tea", 1.0)])
+    return np.append(forecasts, model.predict_then_learn(stream(8, 60, users=30)))
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+@SEVERAL
+@STARTS
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_model_comes_back_in_mid_stream_and_goes_on(history, start, settings, tmp_path):
+    model = started(start, history, **settings)
+    model.predict_then_learn(stream(0, 70))
+    twin = loaded(model, tmp_path)
+    assert content(twin, tmp_path) == content(model, tmp_path)
+    assert twin.get_params() == model.get_params()
+    np.testing.assert_array_equal(everything(twin), everything(model))
+    assert twin.elbo_ == model.elbo_
+    np.testing.assert_array_equal(go_on(twin), go_on(model))
+    assert content(twin, tmp_path) == content(model, tmp_path)
+    assert_consistent(twin)
+
+
+@SEVERAL
+def test_saving_at_every_step_changes_nothing(history, tmp_path):
+    steady = new(history)
+    often = new(history)
+    for begin in range(0, 200, 40):
+        part = stream(0, 200, users=30)[begin : begin + 40]
+        steady.partial_fit(dict.fromkeys(part))
+        often = loaded(often.partial_fit(dict.fromkeys(part)), tmp_path)
+    assert content(often, tmp_path) == content(steady, tmp_path)
+
+
+@SEVERAL
+def test_a_model_with_several_communities_comes_back(history, tmp_path):
+    model = new(history, rating_range=(1, 5))
+    model.predict_then_learn(planted(0, 12_000))
+    assert model.n_user_communities_ > 1
+    twin = loaded(model, tmp_path)
+    for one in (model, twin):
+        one.predict_then_learn(planted(1, 500))
+    assert content(twin, tmp_path) == content(model, tmp_path)
+
+
+@SEVERAL
+def test_a_model_that_holds_ratings_out_comes_back_after_it_has_grown(history, tmp_path):
+    model = fitted(history, validation_fraction=0.3).partial_fit(MORE)
+    twin = loaded(model, tmp_path)
+    assert twin.n_users_ == 13
+    assert twin.held_out_.n_ratings == model.held_out_.n_ratings
+    assert twin.recommend("u3", 20, exclude_seen=history == "full")[0].tolist() == (
+        model.recommend("u3", 20, exclude_seen=history == "full")[0].tolist()
+    )
+
+
+@pytest.mark.parametrize("bits", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+def test_any_generator_goes_on_where_it_was(bits, tmp_path):
+    model = HeMF(n_factors=2, rng=np.random.Generator(getattr(np.random, bits)(0)))
+    model.partial_fit(TABLE)
+    twin = loaded(model, tmp_path)
+    np.testing.assert_array_equal(go_on(twin), go_on(model))
+
+
+@SEVERAL
+def test_more_kinds_of_ratings_than_16_bits_tell_apart(history, tmp_path):
+    n = 66_000
+    ratings = np.linspace(1, 5, n, dtype=np.float32)
+    model = HeMF(n_factors=1, history=history, max_sweeps=1, rng=0)
+    # The newest ratings of the one user are the first; those of the items are all there is.
+    newest_first = np.arange(n)[::-1]
+    model.set_params(max_user_communities=1, max_item_communities=1)
+    model.fit((np.zeros(n, np.int64), np.arange(n), ratings, newest_first))
+    model.partial_fit([(1, 2, 3.0), (0, n, 2.0)])
+    twin = loaded(model, tmp_path)
+    for one in (model, twin):
+        one.partial_fit([(1, 5, 2.0)])
+        one.predict_then_learn([(2, 5, 2.123)])
+    assert model.n_ratings_ == n + 4
+    assert twin.predict(1, 2) == model.predict(1, 2)
+    assert np.isfinite(model.predict([0, 1, 2], 2)).all()
+
+
+def test_a_file_of_the_first_format_still_opens(tmp_path):
+    model = fitted()
+    model.save(tmp_path / "new")
+
+    def older(text: bytes) -> bytes:
+        manifest = json.loads(text)
+        manifest["version"] = 1
+        del manifest["online"]
+        for name in ("history", "forgetting", "refresh", "max_online_communities"):
+            del manifest["params"][name]
+        return json.dumps(manifest).encode()
+
+    rewritten(tmp_path / "new", tmp_path / "old", {MANIFEST: older})
+    old = HeMF.load(tmp_path / "old")
+    assert old.get_params() == model.get_params()
+    np.testing.assert_array_equal(everything(old), everything(model))
+    assert content(old.partial_fit(MORE), tmp_path) == content(model.partial_fit(MORE), tmp_path)
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+def rewritten(source: Path, target: Path, changes: dict) -> Path:
+    """Write an archive again, some members changed, or with None left out; checksums right."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as fresh:
+        unknown = set(changes) - set(old.namelist())
+        assert not unknown
+        for name in old.namelist():
+            member = old.read(name)
+            change = changes.get(name, lambda same: same)
+            if change is None:
+                continue
+            if name.endswith(".npy") and name in changes:
+                member = npy(change(np.load(io.BytesIO(member))))
+            else:
+                member = change(member)
+            fresh.writestr(name, member)
+    return target
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream_of_bytes = io.BytesIO()
+    np.save(stream_of_bytes, array)
+    return stream_of_bytes.getvalue()
+
+
+def put(place, value):
+    def change(array: np.ndarray) -> np.ndarray:
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
+ARRAYS = (
+    "listed", "parts", "weight", "error", "entropy", "count", "judged", "pending", "touched",
+    "gram", "moment", "square", "size", "first", "scatter", "totals", "indptr", "indices", "codes",
+)  # fmt: skip
+DAMAGES = {
+    "shorter": lambda array: array[:-1],
+    "longer": lambda array: np.concatenate([array, array[-1:]]),
+    "of another type": lambda array: array.astype(np.complex64),
+    "of another shape": lambda array: array[..., None],
+    "empty": lambda array: array[:0],
+}
+WRONG = {
+    "a community that is not there": {"online/user/listed.npy": put((0, 0), 99)},
+    "a community below all": {"online/item/listed.npy": put((0, 0), -2)},
+    "an item that is not there": {"online/user/indices.npy": put(0, 1000)},
+    "an item below all": {"online/user/indices.npy": put(0, -1)},
+    "a user that is not there": {"online/item/indices.npy": put(-1, 13)},
+    "a rating that is not there": {"online/user/codes.npy": put(0, 60_000)},
+    "rows that overlap": {"online/user/indptr.npy": put(2, 0)},
+    "rows that end too late": {"online/user/indptr.npy": put(-1, 10_000)},
+    "rows that begin too late": {"online/user/indptr.npy": put(0, 1)},
+    "NaN in parts": {"online/user/parts.npy": put((0, 0, 0), np.nan)},
+    "NaN in statistics": {"online/item/size.npy": put(0, np.nan)},
+    "NaN in the book": {"online/book.npy": put(0, np.nan)},
+    "a rating twice in the book": {"online/book.npy": lambda book: np.append(book, book[:1])},
+    "no ratings in the book": {"online/book.npy": lambda book: book[:0]},
+    "a book of whole numbers": {"online/book.npy": lambda book: book.astype(np.int64)},
+    "a count below 0": {"online/user/count.npy": put(0, -5)},
+    "no book": {"online/book.npy": None},
+    "no history": {"online/user/indices.npy": None},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("models")
+    models = {}
+    for history in ("full", "none", 5):
+        models[history] = folder / str(history)
+        fitted(history).partial_fit(MORE).save(models[history])
+    return models
+
+
+@pytest.mark.parametrize("history", ["full", 5])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_a_model_file_error(history, wrong, files, tmp_path):
+    path = rewritten(files[history], tmp_path / "damaged", wrong)
+    with pytest.raises(ModelFileError, match="damaged"):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("side", ["user", "item"])
+def test_arrays_of_a_wrong_form_are_a_model_file_error(name, side, files, tmp_path):
+    member = f"online/{side}/{name}.npy"
+    for what, damage in DAMAGES.items():
+        path = rewritten(files[5], tmp_path / "damaged", {member: damage})
+        try:
+            HeMF.load(path)
+        except ModelFileError:
+            continue
+        pytest.fail(f"{member} may be {what}")
+
+
+def entry(*place, value):
+    def change(text: bytes) -> bytes:
+        manifest = json.loads(text)
+        inside = manifest["online"]
+        for key in place[:-1]:
+            inside = inside[key]
+        assert place[-1] in inside
+        inside[place[-1]] = value
+        return json.dumps(manifest).encode()
+
+    return change
+
+
+ENTRIES = {
+    "noise of 0": entry("noise", value=0.0),
+    "noise in words": entry("noise", value="loud"),
+    "infinite noise": entry("noise", value={"float": "inf"}),
+    "centre in words": entry("centre", value="middle"),
+    "no centre": entry("centre", value=None),
+    "unit below 0": entry("unit", value=-1.0),
+    "seen in words": entry("seen", value="much"),
+    "window in words": entry("options", "window", value="wide"),
+    "no forgetting": entry("options", "forgetting", value={}),
+    "refreshed in words": entry("refreshed", "user", value="often"),
+    "no parts": entry("stores", "user", "most_parts", value=0),
+    "no sums": entry("stores", "item", "sums", value=False),
+    "no generator": entry("rng", value="{}"),
+    "a broken generator": entry("rng", value="{"),
+}
+
+
+@pytest.mark.parametrize("wrong", ENTRIES.values(), ids=ENTRIES)
+def test_entries_that_cannot_be_are_a_model_file_error(wrong, files, tmp_path):
+    path = rewritten(files[5], tmp_path / "damaged", {MANIFEST: wrong})
+    with pytest.raises(ModelFileError):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize("history", ["full", "none", 5])
+def test_half_a_file_is_a_model_file_error(history, files, tmp_path):
+    whole = files[history].read_bytes()
+    for share in (0.1, 0.5, 0.9, 0.999):
+        (tmp_path / "half").write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ModelFileError):
+            HeMF.load(tmp_path / "half")
+
+
+# -- copies -------------------------------------------------------------------------------------
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@SEVERAL
+@STARTS
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_a_copy_is_a_model_of_its_own(history, start, copied, tmp_path):
+    model = started(start, history).partial_fit(MORE)
+    before, kept = everything(model), content(model, tmp_path)
+    twin = copied(model)
+    np.testing.assert_array_equal(everything(twin), before)
+    assert content(twin, tmp_path) == kept
+    foretold = go_on(twin)
+    assert content(model, tmp_path) == kept
+    np.testing.assert_array_equal(everything(model), before)
+    np.testing.assert_array_equal(go_on(model), foretold)
+    np.testing.assert_array_equal(everything(twin), everything(model))
+    assert content(twin, tmp_path) == content(model, tmp_path)
+    assert_consistent(twin)
+
+
+@SEVERAL
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_a_copy_predicts_what_it_has_learnt(history, copied):
+    twin = copied(fitted(history).partial_fit(MORE))
+    before = twin.predict("u4", "i1")
+    twin.partial_fit([("u4", "i0", 5.0), ("eve", "i6", 5.0)])  # no row is new
+    assert twin.predict("u4", "i1") > before
