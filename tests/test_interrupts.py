@@ -10,11 +10,13 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from hemf import HeMF
+from hemf import HeMF, ModelFileError
+from hemf.inference import shared
 from hemf.inference.history import History
 from hemf.inference.online import OnlineState
 from hemf.interrupts import uninterrupted
@@ -36,15 +38,15 @@ from test_partial_fit import (
 # -- Ctrl-C -------------------------------------------------------------------------------------
 
 
-def ctrl_c_in(monkeypatch, where: type, name: str, send) -> None:
-    """Let Ctrl-C arrive the first time a method is called, before it does its work."""
-    method, sent = getattr(where, name), []
+def ctrl_c_in(monkeypatch, where, name: str, send) -> None:
+    """Let Ctrl-C arrive the first time a function is called, before it does its work."""
+    function, sent = getattr(where, name), []
 
     def interrupted(*arguments, **options):
         if not sent:
             sent.append(True)
             send()
-        return method(*arguments, **options)
+        return function(*arguments, **options)
 
     monkeypatch.setattr(where, name, interrupted)
 
@@ -55,18 +57,20 @@ SENDERS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGINT),
 }
 PLACES = [
-    (OnlineState, "absorb"),
-    (OnlineState, "refresh"),
-    (OnlineState, "add_rows"),
-    (OnlineState, "_learn_noise"),
-    (OnlineState, "_learn_priors"),
-    (History, "reserve"),
+    ("fitted", OnlineState, "refresh"),
+    ("fitted", OnlineState, "absorb"),
+    ("fitted", OnlineState, "add_rows"),
+    ("fitted", History, "reserve"),
+    ("from nothing", OnlineState, "refresh"),
+    ("from nothing", shared, "learn_noise"),
+    ("from nothing", shared, "learn_priors"),
 ]
 
 
 @SEVERAL
-@STARTS
-@pytest.mark.parametrize(("where", "name"), PLACES, ids=[name for _, name in PLACES])
+@pytest.mark.parametrize(
+    ("start", "where", "name"), PLACES, ids=[f"{start}, {name}" for start, _, name in PLACES]
+)
 def test_an_interrupted_batch_is_learnt_or_not_at_all(
     history, start, where, name, monkeypatch, tmp_path
 ):
@@ -80,16 +84,16 @@ def test_an_interrupted_batch_is_learnt_or_not_at_all(
             with pytest.raises(KeyboardInterrupt):
                 model.partial_fit(MORE)
     assert content(model, tmp_path) in (content(before, tmp_path), content(after, tmp_path))
-    model.partial_fit([("u2", "i0", 3.0)])
+    model.partial_fit([("u2", "i6", 3.0)])
     assert_consistent(model)
     HeMF.load(tmp_path / "content").partial_fit(MORE)
 
 
 @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS)
 def test_ctrl_c_may_come_in_any_way(send, monkeypatch):
-    model = fitted().partial_fit([("u2", "i0", 3.0)])
+    model = fitted().partial_fit([("u2", "i6", 3.0)])
     with monkeypatch.context() as patch:
-        ctrl_c_in(patch, OnlineState, "_learn_priors", send)
+        ctrl_c_in(patch, shared, "learn_priors", send)
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
             model.partial_fit(MORE)
             time.sleep(0.5)
@@ -143,7 +147,7 @@ def test_ignored_interrupts_stay_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-@SEVERAL
+@pytest.mark.parametrize("history", ["full", 5])
 def test_a_process_can_be_stopped_while_it_streams(history, tmp_path):
     program = textwrap.dedent(
         """
@@ -161,7 +165,8 @@ def test_a_process_can_be_stopped_while_it_streams(history, tmp_path):
         model.predict_then_learn(some(100))
         print("ready", flush=True)
         try:
-            model.predict_then_learn(some(3_000_000))
+            while True:
+                model.predict_then_learn(some(200_000))
         except KeyboardInterrupt:
             model.save(sys.argv[1])
             print("stopped", model.n_ratings_, flush=True)
@@ -170,12 +175,12 @@ def test_a_process_can_be_stopped_while_it_streams(history, tmp_path):
     command = [sys.executable, "-c", program, str(tmp_path / "model"), str(history)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
-        time.sleep(1.0)
+        time.sleep(0.6)
         process.send_signal(signal.SIGINT)
         answer = process.stdout.readline().split()
         assert process.wait(timeout=60) == 0
     assert answer[0] == "stopped"
-    assert int(answer[1]) >= 100
+    assert int(answer[1]) > 90
     model = HeMF.load(tmp_path / "model")
     assert model.n_ratings_ == int(answer[1])
     assert_consistent(model)
@@ -263,11 +268,11 @@ def test_a_batch_between_the_steps_of_a_stream_is_not_lost(monkeypatch):
                 other.join()
 
     monkeypatch.setattr(HeMF, "_turn", property(lambda self: Turn()))
-    model.predict_then_learn([("u2", "i0", 3.0), ("u3", "i1", 2.0)])
+    model.predict_then_learn([("u2", "i6", 3.0), ("u3", "i1", 2.0)])
     monkeypatch.undo()
     kept = triples(model.ratings_)
     assert all(kept.get((user, item)) == rating for user, item, rating in MORE)
-    assert kept["u2", "i0"] == 3.0
+    assert kept["u2", "i6"] == 3.0
 
 
 @SEVERAL
@@ -277,7 +282,7 @@ def test_everything_may_be_asked_while_a_model_learns(history, tmp_path):
 
     def learn() -> None:
         try:
-            for k in range(12):
+            for k in range(3):
                 model.partial_fit(part(f"new{k}-", 40))
                 model.predict_then_learn(part(f"newer{k}-", 40))
         finally:
@@ -301,33 +306,40 @@ def test_everything_may_be_asked_while_a_model_learns(history, tmp_path):
         ask(lambda: finite(model.fold_in({"i1": 5.0}).recommend(3)[1])),
         ask(lambda: finite(model.elbo_)),
         ask(lambda: finite(model.noise_variance_)),
-        ask(lambda: finite(model.score(TABLE))),
-        ask(lambda: finite(model.ratings_.mean)),
         ask(lambda: model.communities("user").sizes),
         ask(lambda: model.explain("u1", "i1")),
         ask(lambda: model.save(tmp_path / "while")),
     )
-    assert model.n_ratings_ == len(TABLE) + 12 * 80
+    assert model.n_ratings_ == len(TABLE) + 3 * 80
     assert_consistent(model)
     assert np.isfinite(everything(HeMF.load(tmp_path / "while"))).all()
 
 
-def test_the_ratings_are_not_read_while_they_change(monkeypatch):
-    """Reading the lists takes several steps; learning in between would leave them torn."""
-    model = fitted().partial_fit([("u2", "i0", 3.0)])
+QUESTIONS = {
+    "ratings_": lambda model: model.ratings_.n_ratings,
+    "score": lambda model: model.score(TABLE),
+    "save": lambda model: model.save(os.devnull + "/nowhere"),
+    "biclusters": lambda model: model.biclusters(),
+}
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_the_ratings_are_not_read_while_they_change(ask, monkeypatch):
+    """Reading the lists takes two steps; were they longer at the second, memory would be torn."""
+    model = fitted().partial_fit([("u2", "i6", 3.0)])
     gathered, others = History._gathered, []
 
     def slow(self, *arguments):
         if not others:
             others.append(threading.Thread(target=model.partial_fit, args=[part("u", 40)]))
             others[0].start()
-            others[0].join(timeout=0.5)  # it has to wait
+            others[0].join(timeout=0.3)
+            assert others[0].is_alive(), "another thread has learnt in between"
         return gathered(self, *arguments)
 
-    monkeypatch.setattr(History, "_gathered", slow)
-    read = model.ratings_
-    assert read.n_ratings == len(TABLE) + 1
-    others[0].join()
-    monkeypatch.undo()
-    assert set(triples(read).values()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "_gathered", slow)
+        with suppress(ModelFileError):
+            ask(model)
+        others[0].join()
     assert_consistent(model)

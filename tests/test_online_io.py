@@ -25,18 +25,20 @@ from test_partial_fit import (
     fitted,
     new,
     planted,
+    quietly_fitted,
     started,
     stream,
 )
 
 SETTINGS = [
-    {},
-    {"forgetting": (0.9, 1.0), "refresh": 0.5},
-    {"noise_scales": None, "offsets": False},
-    {"user_covariances": "tied", "item_covariances": "tied"},
-    {"dtype": "float64", "noise_scales": "item"},
-    {"evb": "gradient"},
-    {"evb": None},
+    ("fitted", {}),
+    ("from nothing", {}),
+    ("fitted", {"forgetting": (0.9, 1.0), "refresh": 0.5}),
+    ("from nothing", {"noise_scales": None, "offsets": False}),
+    ("fitted", {"user_covariances": "tied", "item_covariances": "tied"}),
+    ("from nothing", {"dtype": "float64", "noise_scales": "item"}),
+    ("fitted", {"evb": "gradient"}),
+    ("from nothing", {"evb": None}),
 ]
 
 
@@ -48,7 +50,7 @@ def loaded(model: HeMF, folder: Path) -> HeMF:
 def go_on(model: HeMF) -> np.ndarray:
     """Everything that can happen to a model, and what it foretold meanwhile."""
     forecasts = model.predict_then_learn(stream(7, 60, users=20, items=12))
-    model.partial_fit([*MORE, ("u1", "i3", 2.0)])
+    model.partial_fit([*MORE, ("u1", "i5", 2.0)])
     model.partial_fit(removed=[("eve", "tea", 1.0)])
     return np.append(forecasts, model.predict_then_learn(stream(8, 60, users=30)))
 
@@ -57,8 +59,7 @@ def go_on(model: HeMF) -> np.ndarray:
 
 
 @SEVERAL
-@STARTS
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize(("start", "settings"), SETTINGS, ids=str)
 def test_a_model_comes_back_in_mid_stream_and_goes_on(history, start, settings, tmp_path):
     model = started(start, history, **settings)
     model.predict_then_learn(stream(0, 70))
@@ -74,12 +75,12 @@ def test_a_model_comes_back_in_mid_stream_and_goes_on(history, start, settings, 
 
 @SEVERAL
 def test_saving_at_every_step_changes_nothing(history, tmp_path):
-    steady = new(history)
-    often = new(history)
+    steady = new(history, duplicates="mean")
+    often = new(history, duplicates="mean")
     for begin in range(0, 200, 40):
         part = stream(0, 200, users=30)[begin : begin + 40]
-        steady.partial_fit(dict.fromkeys(part))
-        often = loaded(often.partial_fit(dict.fromkeys(part)), tmp_path)
+        steady.partial_fit(part)
+        often = loaded(often.partial_fit(part), tmp_path)
     assert content(often, tmp_path) == content(steady, tmp_path)
 
 
@@ -115,21 +116,20 @@ def test_any_generator_goes_on_where_it_was(bits, tmp_path):
 
 @SEVERAL
 def test_more_kinds_of_ratings_than_16_bits_tell_apart(history, tmp_path):
-    n = 66_000
-    ratings = np.linspace(1, 5, n, dtype=np.float32)
+    users, items = np.divmod(np.arange(300 * 225), 225)
+    ratings = np.linspace(1, 5, users.size, dtype=np.float32)
+    ratings[items >= 220] = 1.0  # what users rate last; items have other ratings among their last
     model = HeMF(n_factors=1, history=history, max_sweeps=1, rng=0)
-    # The newest ratings of the one user are the first; those of the items are all there is.
-    newest_first = np.arange(n)[::-1]
     model.set_params(max_user_communities=1, max_item_communities=1)
-    model.fit((np.zeros(n, np.int64), np.arange(n), ratings, newest_first))
-    model.partial_fit([(1, 2, 3.0), (0, n, 2.0)])
+    quietly_fitted(model, (users, items, ratings, np.arange(users.size)))
+    model.partial_fit([(400, 2, 3.0), (0, 400, 2.0)])
     twin = loaded(model, tmp_path)
     for one in (model, twin):
-        one.partial_fit([(1, 5, 2.0)])
-        one.predict_then_learn([(2, 5, 2.123)])
-    assert model.n_ratings_ == n + 4
-    assert twin.predict(1, 2) == model.predict(1, 2)
-    assert np.isfinite(model.predict([0, 1, 2], 2)).all()
+        one.partial_fit([(400, 5, 2.0)])
+        one.predict_then_learn([(500, 5, 2.123)])
+    assert model.n_ratings_ == users.size + 4
+    assert twin.predict(400, 2) == model.predict(400, 2)
+    assert np.isfinite(model.predict([0, 400, 500], 2)).all()
 
 
 def test_a_file_of_the_first_format_still_opens(tmp_path):
@@ -193,10 +193,8 @@ ARRAYS = (
 )  # fmt: skip
 DAMAGES = {
     "shorter": lambda array: array[:-1],
-    "longer": lambda array: np.concatenate([array, array[-1:]]),
     "of another type": lambda array: array.astype(np.complex64),
     "of another shape": lambda array: array[..., None],
-    "empty": lambda array: array[:0],
 }
 WRONG = {
     "a community that is not there": {"online/user/listed.npy": put((0, 0), 99)},
@@ -275,7 +273,6 @@ ENTRIES = {
     "window in words": entry("options", "window", value="wide"),
     "no forgetting": entry("options", "forgetting", value={}),
     "refreshed in words": entry("refreshed", "user", value="often"),
-    "no parts": entry("stores", "user", "most_parts", value=0),
     "no sums": entry("stores", "item", "sums", value=False),
     "no generator": entry("rng", value="{}"),
     "a broken generator": entry("rng", value="{"),

@@ -153,14 +153,14 @@ class OnlineState:
         if passes is None:
             scarce = online._is_scarce() and options.evb is not None
             passes = REOPENING if scarce else 1
-            for side in sides.values() if scarce else ():
-                if not regroup.is_clear(side):
+            for name, side in sides.items() if scarce else ():
+                if not regroup.is_clear(state.sides[name]):
                     widen(side)
         for _ in range(passes):
             for name in SIDES:
                 online.refresh(name, np.arange(stores[name].n_rows), learn=False)
             if options.evb is not None:
-                shared.learn_noise(online, "item", np.empty(0))
+                shared.learn_noise(online, "item", None)
         for name in SIDES:
             online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
             online.known[name] = online.seen
@@ -333,7 +333,7 @@ class OnlineState:
                 self.sides[name].refresh(self.stores[name].statistics)
                 if shared.is_due(self, name):
                     shared.learn_row_scales(self, name)
-            shared.learn_noise(self, "user", errors[part])
+            shared.learn_noise(self, "user", None if self.is_complete else errors[part])
             shared.learn_priors(self)
             shared.refresh_stale(self, errors[part].size)
             self._end()
@@ -359,12 +359,12 @@ class OnlineState:
 
     # -- shared parameters -----------------------------------------------------------------------
 
-    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64:
+    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64 | None:
         """τ υ E(r - a·b)² of each rating that was not taken out."""
         from hemf.model.predictive import pair_moments
 
-        if self.options.window == ALL:
-            return np.empty(0)  # not needed: the rows' own errors are up to date
+        if self.is_complete:
+            return None  # the rows' own errors are up to date
         left, right = self.stores["user"], self.stores["item"]
         there = codes >= 0
         users, items = users[there], items[there]
@@ -379,6 +379,8 @@ class OnlineState:
             return
         for name, own in rows.items():
             touched, extra = np.unique(own, return_counts=True)
+            if not self.is_complete:
+                extra = np.minimum(extra, self.options.window + 1)
             self.stores[name].history.reserve(touched, extra, len(self.book))
 
     def levels(self) -> Float64:
@@ -393,7 +395,13 @@ class OnlineState:
         store = self.stores[name]
         if self.options.window == ALL or not store.totals[1] > 0.0:
             return float(self.noise)
-        return float(store.totals[1] / max(float(store.count.sum()), 1.0))
+        return float(store.totals[1] / max(float(self.effective_counts(name).sum()), 1.0))
+
+    def effective_counts(self, name: str) -> Float64:
+        """Ratings that each row was refreshed with, each weighed by how old it is."""
+        store, keep = self.stores[name], self.options.forgetting[name]
+        counts: Float64 = (store.count - store.pending).astype(np.float64)
+        return counts if keep == 1.0 else (1.0 - keep**counts) / (1.0 - keep)
 
     def point(self, name: str) -> None:
         """Let a side's arrays be those of its store."""

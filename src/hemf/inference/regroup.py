@@ -25,34 +25,50 @@ Wholes = npt.NDArray[np.int64]
 RECENT = 4096  # rows that are looked at for a community among them
 FEWEST = 8  # rows that can open a community
 LLOYD_STEPS = 5  # of k-means
-LEARNING = 4  # rounds in which the prior that moves are judged by is learnt
+LEARNING = 2  # rounds in which the prior that moves are judged by is learnt
 CLEAR = 0.9  # mean share of rows' likeliest communities above which these are clear
 
 
 def tidy(side: Side, store: RowStore) -> bool:
     """Drop empty communities, merge those that are alike, and put the largest first."""
+    dropped = _drop_empty(side, store)
     before = store.size.size
     if before == 1:
-        return False
+        return dropped
     # One more row for each community, wholly in it, shows at the end where it went. Such rows
     # change no entropy, so no move is judged differently for them.
-    trial = replace(
-        side, membership=np.vstack([side.membership, np.eye(before, dtype=side.membership.dtype)])
-    )
+    marks = np.eye(before, dtype=store.membership.dtype)
+    given = store.membership[store.listed[:, 0] >= 0]  # rows without a rating are in none
+    trial = replace(side, membership=np.vstack([given, marks]))
     trial.prior = judging_prior(side, store.statistics)
     trial.refresh(store.statistics)
-    with np.errstate(invalid="ignore"):  # what was wholly in a community that is gone
-        moves.drop_empty(trial)
-        moves.merge_alike(trial)
-        moves.order_by_size(trial)
-    marks = trial.membership[-before:]
-    target = np.where(np.isnan(marks).any(axis=1), -1, np.nan_to_num(marks).argmax(axis=1))
+    moves.merge_alike(trial)
+    moves.order_by_size(trial)
+    target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
-        return False
+        return dropped
     _settle_entropy(store, target)
     store.regroup(target.astype(np.int64), trial.n_communities)
     store.take_statistics(trial.statistics)
     store.totals[0] = store.entropy.sum()
+    return True
+
+
+def _drop_empty(side: Side, store: RowStore) -> bool:
+    """Forget communities that no row belongs to; what little rows have given them goes too."""
+    alive = np.flatnonzero(store.size >= moves.EMPTY)
+    if not 0 < alive.size < store.size.size:
+        return False
+    statistics = store.statistics
+    target = np.full(store.size.size, -1)
+    target[alive] = np.arange(alive.size)
+    kept = statistics.select(alive)
+    if side.tied:
+        rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
+        lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
+        kept = replace(kept, scatter=kept.scatter - unpack(lost))
+    store.regroup(target, alive.size)
+    store.take_statistics(kept)
     return True
 
 

@@ -37,9 +37,9 @@ def learn_row_scales(state: OnlineState, name: str) -> None:
     side, store = state.sides[name], state.stores[name]
     if side.noise_scales is None or state.options.evb is None:
         return
-    scales, factor = learn_scales(
-        side.noise_scales, store.error / state.error_unit(name), store.count
-    )
+    counts = np.rint(state.effective_counts(name)).astype(np.int64)
+    errors = store.error / state.error_unit(name)
+    scales, factor = learn_scales(side.noise_scales, errors, counts)
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
@@ -48,16 +48,17 @@ def learn_row_scales(state: OnlineState, name: str) -> None:
         state.noise /= factor
 
 
-def learn_noise(state: OnlineState, name: str, errors: Float64) -> None:
-    """σ²: of all ratings where they are kept, else a running mean over the latest."""
+def learn_noise(state: OnlineState, name: str, errors: Float64 | None) -> None:
+    """σ²: of all ratings on record, or a running mean where ``errors`` of the latest are given."""
     if state.options.evb is None:
         return
-    store = state.stores[name]
-    if state.is_complete or not errors.size:
-        noise = store.totals[1] / max(float((store.count - store.pending).sum()), 1.0)
-    else:
-        part = errors.size / (errors.size + NOISE_MEMORY)
+    if errors is None:
+        noise = state.stores[name].totals[1] / max(float(state.effective_counts(name).sum()), 1.0)
+    elif errors.size:
+        part = errors.size / (errors.size + min(NOISE_MEMORY, max(state.seen, 1)))
         noise = (1.0 - part) * state.noise + part * float(errors.mean())
+    else:
+        return
     state.noise = max(float(noise), NOISE_FLOOR)
 
 

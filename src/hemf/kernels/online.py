@@ -13,8 +13,11 @@ import numpy as np
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
 from hemf.kernels.record import recall, record, settle, withdraw
-from hemf.kernels.refresh import refresh, scratch
+from hemf.kernels.refresh import add_rating, refresh, scratch, solve_row
 from hemf.kernels.structures import Rows, Rules, Shared
+
+STREAK = 64
+"""Ratings that a user may give in a row before their history is read again."""
 
 
 @inner
@@ -48,7 +51,7 @@ def record_all(
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k in range(rows.size):
         if codes[k] < 0:
-            withdraw(own, other, rules, rows[k], others[k], previous[k])
+            withdraw(own, other, rules, keep, rows[k], others[k], previous[k])
             is_new[k] = 0
         else:
             is_new[k] = record(own, other, rules, keep, rows[k], others[k], codes[k], previous[k])
@@ -93,19 +96,42 @@ def stream(
     Writes what was expected of it, E(r - a·b)² τ υ after it was learnt, and the ticks it took.
     """
     user_memory, item_memory = scratch(users, user_shared), scratch(items, item_shared)
+    past_mean = np.empty(items.mean.shape[1], items.mean.dtype)
+    past_second = np.empty(items.second.shape[1], items.second.dtype)
+    past_weight, past_value, squares = items.weight[0], rules.levels[0], 0.0
+    past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]
         forecasts[k] = forecast(users, items, user_shared, item_shared, i, j)
         previous = recall(users, items, i, j)
         record(users, items, rules, user_shared.keep, i, j, code, previous)
-        if due(users, user_shared, i):
-            refresh(users, items, user_shared, rules, i, user_memory)
+        value = rules.levels[code]
+        if i == past_user and previous < 0 and streak < STREAK:
+            # Since this user's last rating nothing has changed but the item that it was of.
+            gram, moment = user_memory.gram, user_memory.moment
+            squares += add_rating(gram, moment, -past_weight, past_value, past_mean, past_second)
+            squares += add_rating(
+                gram, moment, items.weight[past_item], past_value,
+                items.mean[past_item], items.second[past_item],
+            )  # fmt: skip
+            squares += add_rating(
+                gram, moment, items.weight[j], value, items.mean[j], items.second[j]
+            )
+            solve_row(users, user_shared, rules, i, squares, user_memory)
+            streak += 1
+        else:
+            squares = refresh(users, items, user_shared, rules, i, user_memory)
+            streak = 0
+        past_user = i if rules.window < 0 and user_shared.keep == 1.0 else np.int64(-1)
+        past_item, past_value, past_weight = j, value, items.weight[j]
+        past_mean[:] = items.mean[j]
+        past_second[:] = items.second[j]
         record(items, users, rules, item_shared.keep, j, i, code, previous)
         if due(items, item_shared, j):
             refresh(items, users, item_shared, rules, j, item_memory)
         weight = np.float64(users.weight[i]) * items.weight[j]
-        errors[k] = weight * expected_error(users, items, i, j, rules.levels[code])
+        errors[k] = weight * expected_error(users, items, i, j, value)
         spent[k] = ticks() - begin
 
 

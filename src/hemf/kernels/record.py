@@ -40,6 +40,14 @@ def add_settled(own: Any, other: Any, i: int, j: int, weight: float, value: floa
 
 
 @inner
+def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
+    """Weight that a rating has in a row's sums: nobody knows how old it is, so that of the mean."""
+    if keep == 1.0:
+        return float(other.weight[j])
+    return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
+
+
+@inner
 def record(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
 ) -> int:
@@ -53,7 +61,7 @@ def record(
         own.code[position] = code
         return 0
     if previous >= 0 and own.gram.shape[1] > 0:  # the pair is still observed once: G stays
-        weight = other.weight[j]
+        weight = settled_weight(own, other, keep, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
         for t in range(own.moment.shape[1]):
             own.moment[i, t] += weight * (now - before) * other.mean[j, t]
@@ -85,17 +93,17 @@ def recall(users: Any, items: Any, i: int, j: int) -> int:
 
 
 @inner
-def withdraw(own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> None:
+def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
     """Take a rating of row i out of its history, or of the sums where it is not listed."""
     own.pending[i] += 1
-    own.count[i] -= 1
     position = find(own.start, own.length, own.other, i, j)
     if position >= 0:
         drop(own.start, own.length, own.other, own.code, i, position)
     elif own.gram.shape[1] > 0:
-        add_settled(own, other, i, j, -other.weight[j], rules.levels[code])
-    if own.count[i] <= 0 and own.gram.shape[1] > 0:
-        own.count[i] = 0
+        weight = settled_weight(own, other, keep, i, j)
+        add_settled(own, other, i, j, -weight, rules.levels[code])
+    own.count[i] = max(own.count[i] - 1, 0)
+    if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         own.gram[i] = 0.0
         own.moment[i] = 0.0
         own.square[i] = 0.0

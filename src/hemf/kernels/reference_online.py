@@ -48,6 +48,14 @@ def add_to_sums(own: Any, other: Any, rules: Any, i: int, j: int, code: int, tim
     own.settled[i] += weight
 
 
+def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
+    """Return what is left of a summed rating's weight: as much as of the others."""
+    if keep == 1.0:
+        return 1.0
+    mean = own.settled[i] / max(own.count[i] - own.length[i], 1)
+    return float(mean / other.weight[j])
+
+
 def record(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
 ) -> int:
@@ -58,9 +66,9 @@ def record(
         own.code[position] = code
         return 0
     if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
-        G, worth = own.gram[i].copy(), own.settled[i]
-        add_to_sums(own, other, rules, i, j, previous, -1.0)
-        add_to_sums(own, other, rules, i, j, code, 1.0)
+        G, worth, times = own.gram[i].copy(), own.settled[i], fading(own, other, keep, i, j)
+        add_to_sums(own, other, rules, i, j, previous, -times)
+        add_to_sums(own, other, rules, i, j, code, times)
         own.gram[i], own.settled[i] = G, worth
         return 0
     own.count[i] += 1
@@ -80,17 +88,17 @@ def record(
     return 1
 
 
-def withdraw(own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> None:
-    """Forget that row i rated j: the exact reverse of adding."""
+def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+    """Forget that row i rated j: the exact reverse of adding, where nothing was forgotten."""
     own.pending[i] += 1
-    own.count[i] -= 1
     position = find(own, i, j)
     if position >= 0:
         take_out(own, i, position)
     elif own.gram.shape[1] > 0:
-        add_to_sums(own, other, rules, i, j, code, -1.0)
-    if own.count[i] <= 0 and own.gram.shape[1] > 0:
-        for sums in (own.count, own.gram, own.moment, own.square, own.settled):
+        add_to_sums(own, other, rules, i, j, code, -fading(own, other, keep, i, j))
+    own.count[i] = max(own.count[i] - 1, 0)
+    if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
+        for sums in (own.gram, own.moment, own.square, own.settled):
             sums[i] = 0
 
 
@@ -101,7 +109,7 @@ def record_all(
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k, (i, j) in enumerate(zip(rows, others, strict=True)):
         if codes[k] < 0:
-            withdraw(own, other, rules, i, j, previous[k])
+            withdraw(own, other, rules, keep, i, j, previous[k])
             is_new[k] = 0
         else:
             is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k])
@@ -145,9 +153,12 @@ def effective(count: int, keep: float) -> float:
 
 
 def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
-    """Return the communities that a row is weighed between: its own until it has grown by half."""
+    """Return the communities that a row is weighed between: its own until it has grown by half.
+
+    In every eighth refresh of the side, whatever the row, all of them.
+    """
     its_own = own.listed[i][own.listed[i] >= 0]
-    young = own.count[i] >= 1.5 * own.judged[i]
+    young = own.count[i] >= 1.5 * own.judged[i] or int(shared.totals[2]) % 8 == 0
     if shared.log_weight.size > 1 and its_own.size and not (rules.thorough or young):
         return its_own.astype(np.int64)
     own.judged[i] = own.count[i]

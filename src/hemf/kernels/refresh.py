@@ -16,6 +16,8 @@ from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner
 
+NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
+
 
 class Scratch(NamedTuple):
     """Working memory of one refresh."""
@@ -108,18 +110,20 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
             0, high - low, own.other[low:high], memory.values, other.mean, other.second,
             other.weight, gram, moment,
         )  # fmt: skip
-    return squares
+    return float(squares)
 
 
 @inner
 def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     """List the communities that a row is weighed between, and return how many there are.
 
-    All of them while the row is young and whenever its ratings have grown by half since they last
-    were; in between, those that it belongs to.
+    All of them whenever its ratings have grown by half since they last were, and now and then
+    without that; in between, those that it belongs to.
     """
     communities = shared.pull.shape[0]
-    if communities > 1 and rules.thorough == 0 and 2 * own.count[i] < 3 * own.judged[i]:
+    grown = 2 * own.count[i] >= 3 * own.judged[i]
+    turn = np.int64(shared.totals[2]) % NOW_AND_THEN == 0
+    if communities > 1 and rules.thorough == 0 and not grown and not turn:
         n = 0
         for slot in range(own.listed.shape[1]):
             if own.listed[i, slot] >= 0:
@@ -213,12 +217,19 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
 
 
 @inner
-def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
-    """Bring q(a_i, z_i), and q(τ_i), to their optimum given everything else."""
+def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
+    """Bring a row to its optimum given everything else; return Σ w r² of its ratings."""
+    squares = gather_row(own, other, shared, rules, i, memory)
+    solve_row(own, shared, rules, i, squares, memory)
+    return float(squares)
+
+
+@inner
+def solve_row(own: Any, shared: Any, rules: Any, i: int, squares: float, memory: Any) -> None:
+    """Bring q(a_i, z_i), and q(τ_i), to their optimum given G, h and Σ w r² of the row."""
     free, pinned = shared.free, shared.pinned
     order = free.size
     gram, moment, data = memory.gram, memory.moment, memory.data
-    squares = gather_row(own, other, shared, rules, i, memory)
     scale = own.weight[i] / rules.noise
     for t in range(order):
         h = np.float64(moment[free[t]])

@@ -12,14 +12,23 @@ import numpy as np
 
 from hemf.kernels.compile import inner
 
+NEGLIGIBLE = 1e-9  # of the mean diagonal; a pivot is at least that
+
 
 @inner
 def factorise(a: Any) -> float:
-    """Overwrite A with U, A = UᵀU; return ½ ln|A⁻¹|."""
+    """Overwrite A with U, A = UᵀU; return ½ ln|A⁻¹|.
+
+    Where A is not positive definite, because more was taken from a row's sums than was in them,
+    the nearest that can be factorised stands in.
+    """
     order = a.shape[0]
+    least = 0.0
+    for k in range(order):
+        least += abs(a[k, k]) * (NEGLIGIBLE / order)
     half_log_det = 0.0
     for k in range(order):
-        pivot = np.sqrt(a[k, k])
+        pivot = np.sqrt(max(a[k, k], least))
         half_log_det -= np.log(pivot)
         a[k, k] = pivot
         for j in range(k + 1, order):
