@@ -242,7 +242,7 @@ def test_ratings_may_be_taken_back_until_none_is_left(history, shape):
 def test_minds_may_change_for_ever(history):
     model = fitted(history)
     rng = np.random.default_rng(0)
-    for place in rng.integers(len(TABLE), size=150):
+    for place in rng.integers(len(TABLE), size=120):
         model.partial_fit(removed=[TABLE[place]])
         model.partial_fit([TABLE[place]])
     assert_consistent(model)
@@ -332,17 +332,13 @@ def written(rows, path):
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@STARTS
-def test_ratings_may_have_any_form(form, start, tmp_path):
+def test_ratings_may_have_any_form(form, tmp_path):
     table = [(int(u[1:]), int(i[1:]), r) for u, i, r in TABLE]
     more = [(0, 0, 5.0), (1, 7, 4.0), (99, 3, 2.0), (99, 88, 1.0)]
-    models = {}
-    for name, batch in (("rows", more), ("form", form(more, tmp_path))):
-        model = fitted(data=table) if start == "fitted" else new()
-        models[name] = content(model.partial_fit(batch), tmp_path)
-    assert models["rows"] == models["form"]
-    stream = fitted(data=table).predict_then_learn(form(more, tmp_path))
-    np.testing.assert_array_equal(stream, fitted(data=table).predict_then_learn(more))
+    plain = new().partial_fit(more)
+    assert content(new().partial_fit(form(more, tmp_path)), tmp_path) == content(plain, tmp_path)
+    forecasts = fitted(data=table).predict_then_learn(form(more, tmp_path))
+    np.testing.assert_array_equal(forecasts, fitted(data=table).predict_then_learn(more))
 
 
 @SEVERAL
@@ -618,8 +614,11 @@ LATER = {
 
 
 @SEVERAL
-@STARTS
-@pytest.mark.parametrize("settings", [{}, {"refresh": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    ("start", "settings"),
+    [("fitted", {}), ("from nothing", {}), ("from nothing", {"refresh": 0.5})],
+    ids=str,
+)
 def test_forecasts_do_not_depend_on_what_comes_later(history, start, settings):
     first = stream(0, 195)  # a stream from nothing begins anew at 200
     forecasts = {}
@@ -854,16 +853,16 @@ def planted(seed: int, n: int, users: int = 200, items: int = 100) -> list[tuple
     return [(f"u{u}", f"i{i}", float(rating)) for u, i, rating in rows]
 
 
-@pytest.mark.parametrize("history", ["full", 5])
-def test_communities_open_on_the_way_but_not_beyond_the_limits(history):
+def test_communities_open_on_the_way_but_not_beyond_the_limits():
     rows = planted(0, 12_000)
-    grown = new(history, rating_range=(1, 5))
+    grown = new(rating_range=(1, 5))
     grown.predict_then_learn(rows)
     assert grown.n_user_communities_ > 1
-    capped = new(history, rating_range=(1, 5), max_online_communities=1)
-    capped.predict_then_learn(rows)
-    assert (capped.n_user_communities_, capped.n_item_communities_) == (1, 1)
-    one_sided = new(history, rating_range=(1, 5), max_user_communities=1)
+    for history in HISTORIES:
+        capped = new(history, rating_range=(1, 5), max_online_communities=1)
+        capped.predict_then_learn(rows)
+        assert (capped.n_user_communities_, capped.n_item_communities_) == (1, 1)
+    one_sided = new(rating_range=(1, 5), max_user_communities=1)
     one_sided.predict_then_learn(rows)
     assert one_sided.n_user_communities_ == 1
     for model in (grown, capped, one_sided):

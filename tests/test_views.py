@@ -210,7 +210,7 @@ def test_a_cell_without_ratings_has_no_mean(planted):
     kind = np.array([labels[i] for i in model.ratings_.items.ids])[items]
     part = HeMF(**model.get_params())
     part.__dict__.update(vars(model))
-    part.ratings_ = model.ratings_.subset((group != 0) | (kind != 0))
+    part._table = model.ratings_.subset((group != 0) | (kind != 0))
     found = part.biclusters()
     assert found.size[0, 0] == 0
     assert np.isnan(found.mean_rating[0, 0])

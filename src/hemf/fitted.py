@@ -105,7 +105,8 @@ class Fitted(Parametrised):
         then, merges may have been tried and the largest community put first. Where a held-out part
         chose an earlier sweep, it is that sweep's.
         """
-        return float(sum(self._fitted().bound_terms().values()))
+        with self._turn:
+            return float(sum(self._fitted().bound_terms().values()))
 
     @property
     def elbo_history_(self) -> dict[str, Floats]:
@@ -118,8 +119,9 @@ class Fitted(Parametrised):
     @property
     def ratings_(self) -> Ratings:
         """The ratings that were learnt, as far as they are kept."""
-        self._fitted()
-        return self._table if self._learner is None else self._learner.ratings
+        with self._turn:
+            self._fitted()
+            return self._table if self._learner is None else self._learner.ratings
 
     @property
     def n_ratings_(self) -> int:

@@ -54,7 +54,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
             for name in _BY_SIDE
         },
-        "rng": json.dumps(state.rng.bit_generator.state),
+        "rng": json.dumps(state.rng.bit_generator.state, default=lambda array: array.tolist()),
     }
 
 
@@ -96,8 +96,14 @@ def restore_online(
         rng=_restore_rng(form["rng"]),
         **plain,
     )
+    state.even_codes()
     for name in _SIDES:
         state.point(name)
+    numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
+    numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
+    numbers += [*state.options.forgetting.values(), state.options.window, state.options.refresh]
+    plain_numbers = all(isinstance(value, int | float) for value in numbers)
+    _require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
     return state
 
 
@@ -142,6 +148,8 @@ def _restore_store(
     listed = taken["listed"]
     inside = not n or (int(listed.min()) >= -1 and int(listed.max()) < side.n_communities)
     _require(inside, f"{name}: a row belongs to a community that is not there")
+    for what in ("count", "judged", "pending", "touched", "settled"):
+        _require(not n or float(taken[what].min()) >= 0.0, f"{name}: its {what} is below 0")
     store.take_rows(taken)
     for what in _STATISTICS:
         array, wanted = read(what), getattr(store, what)
@@ -161,6 +169,9 @@ def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -
     ordered = (
         indptr.dtype == np.int64
         and indptr.shape == (n + 1,)
+        and indices.dtype == np.int32
+        and indices.ndim == codes.ndim == 1
+        and codes.dtype in (np.uint16, np.uint32)
         and indptr[0] == 0
         and indptr[-1] == indices.size == codes.size
         and bool((np.diff(indptr) >= 0).all())

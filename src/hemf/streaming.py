@@ -21,7 +21,6 @@ from hemf.interrupts import uninterrupted
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import CodedIds
-from hemf.reading.readers import read_columns
 from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 Wholes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 SIDES = ("user", "item")
+FARTHEST = 1e9  # standard deviations
 
 
 @dataclass
@@ -100,7 +100,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
     else:
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-6 * max(1.0, abs(centre)):
-        unit = 1.0
+        unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
     state = OnlineState.begin(fit_options(model), options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
 
@@ -142,6 +142,10 @@ def partial_fit(
     users, items = model._vocabularies()
     is_new = not hasattr(model, "state_")
     empty = _is_empty(ratings)
+    if empty and y is not None and np.size(y):
+        raise DataError(f"there are {np.size(y)} ratings in y, and no pairs that they are of")
+    if removed is not None and _is_empty(removed):
+        removed = None
     read = None if empty else in_order(ratings, y, columns, users=users, items=items)
     if read is None and removed is None:
         if is_new:
@@ -156,6 +160,8 @@ def partial_fit(
         values, user_ids, item_ids = read.ratings, read.users, read.items
     before = _previous(previous, values.size)
     check_range(model, values)
+    if user_ids is not None and item_ids is not None:
+        _check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     if user_ids is not None and item_ids is not None and values.size:
         user_ids, item_ids, values, before = _without_repeats(
             user_ids, item_ids, values, before, model.duplicates
@@ -168,6 +174,7 @@ def partial_fit(
     with one_blas_thread():
         learner = begin(model, values)
     state = learner.state
+    _check_proportion(state, values)
     if taken is not None:
         _check_removed(learner, taken, user_ids, item_ids)
     with uninterrupted(), one_blas_thread():
@@ -203,12 +210,12 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         fresh = not hasattr(model, "state_")
         learner = begin(model, values[:1])  # the first alone: later ones are not known yet
         state = learner.state
+        _check_proportion(state, values)
         begun = time.perf_counter()
         codes = state.book.codes(values)
-        user_rows = _numbered(state, "user", learner.users, read.users)
-        item_rows = _numbered(state, "item", learner.items, read.items)
-        if fresh:
-            model._take(learner, values[:0])
+        user_rows = learner.users.add_coded(read.users).astype(np.int64)
+        item_rows = learner.items.add_coded(read.items).astype(np.int64)
+        model._take(learner, values[:0])  # from now on, other threads learn with this one
     spent = time.perf_counter() - begun
     lowest = np.minimum.accumulate(values)
     highest = np.maximum.accumulate(values)
@@ -216,8 +223,11 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     while at < values.size:
         part = slice(at, min(values.size, at + state.block))
         begun = time.perf_counter()
-        known = model.rating_range_
+        known, centre, unit = model.rating_range_, state.centre, state.unit
         with model._turn, uninterrupted(), one_blas_thread():
+            # Rows are added as they come: how many there will be must not show before.
+            for name, rows in (("user", user_rows[part]), ("item", item_rows[part])):
+                state.add_rows(name, int(rows.max()) + 1 - state.stores[name].n_rows)
             forecasts, ticks = state.predict_then_learn(
                 user_rows[part], item_rows[part], codes[part]
             )
@@ -226,7 +236,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
 
         taken = time.perf_counter() - begun
         seconds[part] = in_seconds(ticks, taken) + spent / values.size
-        ratings_ = state.centre + state.unit * forecasts
+        ratings_ = centre + unit * forecasts
         if fresh and at == 0 and not isinstance(checked_range(model.rating_range), tuple):
             ratings_[0] = 0.0 if known is None else ratings_[0]
         expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
@@ -270,6 +280,19 @@ def check_range(model: Any, values: npt.NDArray[np.float32]) -> None:
             )
 
 
+def _check_proportion(state: OnlineState, values: npt.NDArray[np.float32]) -> None:
+    """Refuse ratings so far from the others that squares of them would overflow."""
+    far = np.abs(values.astype(np.float64) - state.centre) > FARTHEST * state.unit
+    if far.any():
+        row = int(far.argmax())
+        raise DataError(
+            f"rating {values[row]:g} at row {row} is out of all proportion to the others, which "
+            f"are about {state.centre:g} ± {state.unit:g}",
+            value=float(values[row]),
+            row=row,
+        )
+
+
 def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Wholes:
     """Rows of a column's ids; new ids get rows."""
     if coded is None:
@@ -280,9 +303,19 @@ def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | 
 
 
 def _is_empty(ratings: Any) -> bool:
-    return ratings is None or (
-        hasattr(ratings, "__len__") and not isinstance(ratings, str) and len(ratings) == 0
-    )
+    """Whether there is nothing in what was handed in, whatever its form."""
+    if ratings is None:
+        return True
+    if isinstance(ratings, Ratings):
+        return ratings.n_ratings == 0
+    if isinstance(ratings, dict):
+        ratings = tuple(ratings.values())
+    if isinstance(ratings, tuple) and ratings and all(hasattr(part, "__len__") for part in ratings):
+        return all(len(part) == 0 for part in ratings)
+    try:
+        return not isinstance(ratings, str) and len(ratings) == 0
+    except TypeError:  # sparse matrices and what else has no length
+        return False
 
 
 def _previous(previous: Any, n: int) -> npt.NDArray[np.float32]:
@@ -298,6 +331,19 @@ def _previous(previous: Any, n: int) -> npt.NDArray[np.float32]:
         row = int(np.isinf(before).argmax())
         raise DataError(f"previous rating at row {row} is infinite", row=row)
     return before
+
+
+def _check_previous(before: npt.NDArray[np.float32], users: Wholes, items: Wholes) -> None:
+    """Refuse a rating said to have been given before by, or of, somebody never seen."""
+    wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"previous rating {before[row]:g} at row {row} is of a pair that is not known; "
+            "NaN is for ratings that are new",
+            value=float(before[row]),
+            row=row,
+        )
 
 
 def _without_repeats(
@@ -362,7 +408,7 @@ def _removed(removed: Any, users: Vocabulary, items: Vocabulary, *, needs_rating
     values = None
     if needs_rating:
         try:
-            read = read_columns(removed, users=users, items=items)
+            read = in_order(removed, None, None, users=users, items=items)
         except DataError as error:
             raise DataError(
                 "without a full history, removed must hold the ratings that were given, "
@@ -389,6 +435,19 @@ def _check_removed(
         item_rows = learner.items.rows(item_ids.decode())
         given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
     there: set[tuple[int, int]] = set()
+    for name, rows in (("user", taken.users), ("item", taken.items)):
+        known = rows[rows >= 0]
+        counts = np.bincount(known, minlength=state.stores[name].n_rows)
+        short = np.flatnonzero(counts > state.counts(name))
+        if short.size:
+            row = int(np.flatnonzero(rows == short[0])[0])
+            one = taken.ids[SIDES.index(name)].item(row)
+            raise DataError(
+                f"{name} {one!r} has {state.counts(name)[short[0]]} ratings, of which "
+                f"{counts[short[0]]} would be removed",
+                value=one,
+                row=row,
+            )
     for row, (user, item) in enumerate(
         zip(taken.users.tolist(), taken.items.tolist(), strict=True)
     ):

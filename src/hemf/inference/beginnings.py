@@ -66,14 +66,16 @@ def restart(state: OnlineState) -> OnlineState:
     """
     indptr, indices, codes = state.stores["user"].history.to_rows()
     values = state.book.values[codes].astype(np.float64)
-    state.centre, state.unit = float(values.mean()), float(values.std()) or 1.0
+    centre, unit = float(values.mean()), float(values.std())
+    if not values.size or not unit > 0.0:
+        return state  # nothing that could be learnt from
     tables, rows = {}, {}
     for name, store in state.stores.items():
         tables[name] = indptr, indices, codes = store.history.to_rows()
-        levels = state.levels()[codes].astype(store.mean.dtype)
+        levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
         rows[name] = Rows(indptr, indices, levels)
     assert state.fit is not None
-    batch = start_state(rows, state.unit, state.fit, state.rng)
+    batch = start_state(rows, unit, state.fit, state.rng)
     for side in batch.sides.values():
         widen(side, RESTART_WIDE)
     for _ in range(RESTART_SWEEPS):
@@ -81,7 +83,7 @@ def restart(state: OnlineState) -> OnlineState:
             update_side(batch, name, n_jobs=1)
         learn_noise(batch)
     fresh = type(state).adopt(
-        batch, tables, state.book, state.options, centre=state.centre, rng=state.rng, passes=1
+        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1
     )
     fresh.fit, fresh.changes = state.fit, state.changes
     fresh.seen, fresh.restart_at = state.seen, 2 * state.seen

@@ -150,6 +150,7 @@ class OnlineState:
         )
         for name in SIDES:
             online.point(name)
+        online.even_codes()
         if passes is None:
             scarce = online._is_scarce() and options.evb is not None
             passes = REOPENING if scarce else 1
@@ -221,6 +222,7 @@ class OnlineState:
             rows = np.repeat(np.arange(own.n_rows), lengths)
             kept = np.concatenate([[0], np.cumsum(lengths - old)])
             own.history = History.from_rows(kept, indices[~is_old], codes[~is_old])
+            self.even_codes()
             binding.kernel(self, "settle_all")(
                 rows[is_old].astype(np.int64), indices[is_old].astype(np.int64),
                 codes[is_old].astype(np.int64), *self._pair(name), binding.rules(self),
@@ -377,11 +379,13 @@ class OnlineState:
     def _reserve(self, rows: dict[str, Wholes]) -> None:
         if self.options.window == 0:
             return
+        self.even_codes()
         for name, own in rows.items():
             touched, extra = np.unique(own, return_counts=True)
             if not self.is_complete:
                 extra = np.minimum(extra, self.options.window + 1)
             self.stores[name].history.reserve(touched, extra, len(self.book))
+        self.even_codes()
 
     def levels(self) -> Float64:
         """Standardised rating of each code."""
@@ -402,6 +406,18 @@ class OnlineState:
         store, keep = self.stores[name], self.options.forgetting[name]
         counts: Float64 = (store.count - store.pending).astype(np.float64)
         return counts if keep == 1.0 else (1.0 - keep**counts) / (1.0 - keep)
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+        for name in SIDES:  # a copy's sides must be those of its own stores
+            self.point(name)
+
+    def even_codes(self) -> None:
+        """Hold the codes of both sides in as many bits."""
+        histories = [store.history for store in self.stores.values()]
+        if any(history.code.dtype == np.uint32 for history in histories):
+            for history in histories:
+                history.widen()
 
     def point(self, name: str) -> None:
         """Let a side's arrays be those of its store."""

@@ -16,6 +16,7 @@ from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner
 
+FORGOTTEN = 1e-12  # weight of a rating that counts no more
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
 
 
@@ -93,14 +94,16 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
         gram[:] = 0.0
         moment[:] = 0.0
     if keep < 1.0:
-        fade = keep**n
-        for k in range(begin, begin + n):
-            fade /= keep
+        fade = 1.0
+        for k in range(begin + n - 1, begin - 1, -1):  # the newest first: it counts in full
             j = own.other[k]
             squares += add_rating(
                 gram, moment, other.weight[j] * fade, rules.levels[own.code[k]],
                 other.mean[j], other.second[j],
             )  # fmt: skip
+            fade *= keep
+            if fade < FORGOTTEN:
+                break
         return squares
     for low in range(begin, begin + n, memory.values.size):
         high = min(begin + n, low + memory.values.size)
