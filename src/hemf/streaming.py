@@ -20,7 +20,7 @@ from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.interrupts import uninterrupted
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings, pairs_from_any
-from hemf.reading.identifiers import CodedIds
+from hemf.reading.identifiers import CodedIds, as_array
 from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
 
@@ -82,7 +82,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
         return learner
     rng = generator(model.rng)
     if hasattr(model, "state_"):
-        data, fitted = model.ratings_, model.state_
+        data, fitted = model._table, model.state_
         assert isinstance(fitted, BatchState)
         book = RatingBook()
         state = OnlineState.adopt(
@@ -213,8 +213,10 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         _check_proportion(state, values)
         begun = time.perf_counter()
         codes = state.book.codes(values)
-        user_rows = learner.users.add_coded(read.users).astype(np.int64)
-        item_rows = learner.items.add_coded(read.items).astype(np.int64)
+        arrivals = {
+            "user": Arrivals(learner.users, read.users),
+            "item": Arrivals(learner.items, read.items),
+        }
         model._take(learner, values[:0])  # from now on, other threads learn with this one
     spent = time.perf_counter() - begun
     lowest = np.minimum.accumulate(values)
@@ -225,12 +227,9 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         begun = time.perf_counter()
         known, centre, unit = model.rating_range_, state.centre, state.unit
         with model._turn, uninterrupted(), one_blas_thread():
-            # Rows are added as they come: how many there will be must not show before.
-            for name, rows in (("user", user_rows[part]), ("item", item_rows[part])):
-                state.add_rows(name, int(rows.max()) + 1 - state.stores[name].n_rows)
-            forecasts, ticks = state.predict_then_learn(
-                user_rows[part], item_rows[part], codes[part]
-            )
+            # Ids and rows are added as they come: how many there will be must not show before.
+            rows = {name: new.rows(state, name, part) for name, new in arrivals.items()}
+            forecasts, ticks = state.predict_then_learn(rows["user"], rows["item"], codes[part])
             model._take(learner, values[part])
         from hemf.kernels.clock import seconds as in_seconds
 
@@ -242,6 +241,25 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
         at = part.stop
     return expected, seconds
+
+
+class Arrivals:
+    """Ids of a stream, which get their rows when it is their turn."""
+
+    def __init__(self, ids: Vocabulary, coded: CodedIds) -> None:
+        self._ids = ids
+        self._coded = coded
+        self._rows = np.empty(0, np.int64)  # of the distinct ids that have come so far
+
+    def rows(self, state: OnlineState, name: str, part: slice) -> Wholes:
+        """Return the rows of a part of the stream, the parts being asked for in order."""
+        codes = self._coded.codes[part]
+        come = max(self._rows.size, int(codes.max()) + 1)
+        new = as_array(self._coded.distinct)[self._rows.size : come]
+        if len(new):
+            self._rows = np.concatenate([self._rows, self._ids.add(new)])
+            state.add_rows(name, len(self._ids) - state.stores[name].n_rows)
+        return np.asarray(self._rows[codes])
 
 
 def _clipped(

@@ -115,7 +115,7 @@ def _read(model: HeMF, ratings: Any, y: Any, columns: Any) -> tuple[Any, npt.NDA
     if y is None and isinstance(ratings, dict) and not {"item", "rating"} <= set(ratings):
         ratings = list(ratings.items())
     if y is not None:
-        if hasattr(ratings, "columns") or len(ratings) != len(y):
+        if len(ratings) != len(y):
             raise DataError("with y, fold_in takes as many item ids as there are ratings in y")
         ratings = list(zip(ratings, y, strict=True))
     if isinstance(ratings, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
