@@ -228,7 +228,7 @@ def _strongest(
     similarity = _cosines(factors[rated[chosen]], factors[item_row])
     names = model._vocabularies()[1].ids[rated[chosen]].tolist()
     columns = (
-        ratings[chosen].astype(np.float32).tolist(),
+        ratings[chosen].round(6).tolist(),
         contributions[chosen].tolist(),
         similarity.tolist(),
     )

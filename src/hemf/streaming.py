@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from hemf.arrivals import Arrivals, check_proportion
 from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
@@ -20,7 +21,7 @@ from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.interrupts import uninterrupted
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings, pairs_from_any
-from hemf.reading.identifiers import CodedIds, as_array
+from hemf.reading.identifiers import CodedIds
 from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Wholes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 SIDES = ("user", "item")
-FARTHEST = 1e9  # standard deviations
 
 
 @dataclass
@@ -54,18 +54,6 @@ class Learner:
             self._table = Ratings.from_rows(self.users, self.items, users, items, values)
             self._table_of = state.changes
         return self._table
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a batch asks for, in rows that the ids have or will have."""
-
-    users: CodedIds
-    items: CodedIds
-    values: npt.NDArray[np.float32]
-    """Ratings, and NaN where one is taken back."""
-    previous: npt.NDArray[np.float32]
-    """What a pair was rated before, where the caller says so, else NaN."""
 
 
 def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
@@ -174,7 +162,7 @@ def partial_fit(
     with one_blas_thread():
         learner = begin(model, values)
     state = learner.state
-    _check_proportion(state, values)
+    check_proportion(state, values)
     if taken is not None:
         _check_removed(learner, taken, user_ids, item_ids)
     with uninterrupted(), one_blas_thread():
@@ -210,7 +198,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         fresh = not hasattr(model, "state_")
         learner = begin(model, values[:1])  # the first alone: later ones are not known yet
         state = learner.state
-        _check_proportion(state, values)
+        check_proportion(state, values)
         begun = time.perf_counter()
         codes = state.book.codes(values)
         arrivals = {
@@ -241,25 +229,6 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
         at = part.stop
     return expected, seconds
-
-
-class Arrivals:
-    """Ids of a stream, which get their rows when it is their turn."""
-
-    def __init__(self, ids: Vocabulary, coded: CodedIds) -> None:
-        self._ids = ids
-        self._coded = coded
-        self._rows = np.empty(0, np.int64)  # of the distinct ids that have come so far
-
-    def rows(self, state: OnlineState, name: str, part: slice) -> Wholes:
-        """Return the rows of a part of the stream, the parts being asked for in order."""
-        codes = self._coded.codes[part]
-        come = max(self._rows.size, int(codes.max()) + 1)
-        new = as_array(self._coded.distinct)[self._rows.size : come]
-        if len(new):
-            self._rows = np.concatenate([self._rows, self._ids.add(new)])
-            state.add_rows(name, len(self._ids) - state.stores[name].n_rows)
-        return np.asarray(self._rows[codes])
 
 
 def _clipped(
@@ -296,19 +265,6 @@ def check_range(model: Any, values: npt.NDArray[np.float32]) -> None:
                 value=value,
                 row=row,
             )
-
-
-def _check_proportion(state: OnlineState, values: npt.NDArray[np.float32]) -> None:
-    """Refuse ratings so far from the others that squares of them would overflow."""
-    far = np.abs(values.astype(np.float64) - state.centre) > FARTHEST * state.unit
-    if far.any():
-        row = int(far.argmax())
-        raise DataError(
-            f"rating {values[row]:g} at row {row} is out of all proportion to the others, which "
-            f"are about {state.centre:g} ± {state.unit:g}",
-            value=float(values[row]),
-            row=row,
-        )
 
 
 def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Wholes:
