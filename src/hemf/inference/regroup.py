@@ -27,6 +27,7 @@ FEWEST = 8  # rows that can open a community
 LLOYD_STEPS = 5  # of k-means
 LEARNING = 2  # rounds in which the prior that moves are judged by is learnt
 CLEAR = 0.9  # mean share of rows' likeliest communities above which these are clear
+SEVERAL = 0.05  # share of a side's rows that must be in the second largest of them
 
 
 def tidy(side: Side, store: RowStore) -> bool:
@@ -87,7 +88,9 @@ def judging_prior(side: Side, statistics: Statistics) -> Prior:
 
 def is_clear(side: Side) -> bool:
     """Whether the rows of a side clearly fall into several communities."""
-    return side.n_communities > 1 and float(side.membership.max(axis=1).mean()) >= CLEAR
+    if side.n_communities == 1 or float(side.membership.max(axis=1).mean()) < CLEAR:
+        return False
+    return bool(np.sort(side.membership.sum(axis=0))[-2] >= SEVERAL * side.n_rows)
 
 
 def _settle_entropy(store: RowStore, target: Wholes) -> None:

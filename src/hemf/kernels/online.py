@@ -13,7 +13,14 @@ import numpy as np
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
 from hemf.kernels.record import recall, record, settle, withdraw
-from hemf.kernels.refresh import add_rating, refresh, scratch, solve_row
+from hemf.kernels.refresh import (
+    add_rating,
+    gather_row,
+    publish,
+    refresh,
+    scratch,
+    weigh_row,
+)
 from hemf.kernels.structures import Rows, Rules, Shared
 
 STREAK = 64
@@ -93,17 +100,23 @@ def stream(
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's row, then its item's.
 
-    Writes what was expected of it, E(r - a·b)² τ υ after it was learnt, and the ticks it took.
+    Writes what was expected of it, the ticks it took and, where the history is not complete,
+    E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
+    it: another row, or the communities in the end.
     """
     user_memory, item_memory = scratch(users, user_shared), scratch(items, item_shared)
     past_mean = np.empty(items.mean.shape[1], items.mean.dtype)
     past_second = np.empty(items.second.shape[1], items.second.dtype)
     past_weight, past_value, squares = items.weight[0], rules.levels[0], 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
+    complete = rules.window < 0 and user_shared.keep == 1.0
+    waiting, kept = np.int64(-1), 0
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]
         forecasts[k] = forecast(users, items, user_shared, item_shared, i, j)
+        if waiting >= 0 and waiting != i:
+            publish(users, user_shared, waiting, kept, squares, user_memory)
         previous = recall(users, items, i, j)
         record(users, items, rules, user_shared.keep, i, j, code, previous)
         value = rules.levels[code]
@@ -118,21 +131,29 @@ def stream(
             squares += add_rating(
                 gram, moment, items.weight[j], value, items.mean[j], items.second[j]
             )
-            solve_row(users, user_shared, rules, i, squares, user_memory)
             streak += 1
         else:
-            squares = refresh(users, items, user_shared, rules, i, user_memory)
+            squares = gather_row(users, items, user_shared, rules, i, user_memory)
             streak = 0
-        past_user = i if rules.window < 0 and user_shared.keep == 1.0 else np.int64(-1)
+        kept = weigh_row(users, user_shared, rules, i, user_memory)
+        waiting = i
+        past_user = i if complete else np.int64(-1)
         past_item, past_value, past_weight = j, value, items.weight[j]
         past_mean[:] = items.mean[j]
         past_second[:] = items.second[j]
         record(items, users, rules, item_shared.keep, j, i, code, previous)
-        if due(items, item_shared, j):
+        is_due = due(items, item_shared, j)
+        if is_due or not complete:
+            publish(users, user_shared, i, kept, squares, user_memory)
+            waiting = -1
+        if is_due:
             refresh(items, users, item_shared, rules, j, item_memory)
-        weight = np.float64(users.weight[i]) * items.weight[j]
-        errors[k] = weight * expected_error(users, items, i, j, value)
+        if not complete:
+            weight = np.float64(users.weight[i]) * items.weight[j]
+            errors[k] = weight * expected_error(users, items, i, j, value)
         spent[k] = ticks() - begin
+    if waiting >= 0:
+        publish(users, user_shared, waiting, kept, squares, user_memory)
 
 
 @inner

@@ -193,7 +193,7 @@ def leave(own: Any, shared: Any, i: int) -> None:
 
 @inner
 def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, memory: Any) -> None:
-    """Give a row's part to community d, and add it to the row's moments.
+    """Give a row's part to community d, and add it to the row's second moment.
 
     The communities are given what is stored, so that exactly this can be taken back.
     """
@@ -206,7 +206,6 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
     shared.size[d] += part[0]
     for t in range(order):
         part[1 + t] = q * y[t]
-        memory.mean[t] += q * y[t]
         shared.first[d, t] += part[1 + t]
     p = 0
     for t in range(order):
@@ -223,13 +222,17 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
 def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
     """Bring a row to its optimum given everything else; return Σ w r² of its ratings."""
     squares = gather_row(own, other, shared, rules, i, memory)
-    solve_row(own, shared, rules, i, squares, memory)
+    n = weigh_row(own, shared, rules, i, memory)
+    publish(own, shared, i, n, squares, memory)
     return float(squares)
 
 
 @inner
-def solve_row(own: Any, shared: Any, rules: Any, i: int, squares: float, memory: Any) -> None:
-    """Bring q(a_i, z_i), and q(τ_i), to their optimum given G, h and Σ w r² of the row."""
+def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
+    """Find a row's communities and its mean, given G and h; return how many communities.
+
+    Nobody but forecasts looks at the row before it is published.
+    """
     free, pinned = shared.free, shared.pinned
     order = free.size
     gram, moment, data = memory.gram, memory.moment, memory.data
@@ -253,16 +256,30 @@ def solve_row(own: Any, shared: Any, rules: Any, i: int, squares: float, memory:
         memory.half_log_det[c] = solve.factorise(u)
         square = solve.solve_forward(u, y)
         memory.share[c] = shared.log_weight[d] + memory.half_log_det[c] + 0.5 * square
-    leave(own, shared, i)
     kept = weigh(own, shared, rules, n, memory)
     memory.mean[:] = 0.0
+    for slot in range(kept):
+        c = memory.kept[slot]
+        solve.solve_backward(memory.factors[c], memory.solutions[c])
+        for t in range(order):
+            memory.mean[t] += memory.share[c] * memory.solutions[c, t]
+    if pinned >= 0:
+        own.mean[i, pinned] = 1.0
+    for t in range(order):
+        own.mean[i, free[t]] = memory.mean[t]
+    return kept
+
+
+@inner
+def publish(own: Any, shared: Any, i: int, kept: int, squares: float, memory: Any) -> None:
+    """Write what `weigh_row` found: moments, what communities are given, and q(τ_i)."""
+    leave(own, shared, i)
     memory.second[:] = 0.0
     entropy = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
         q = memory.share[c]
         entropy += q * (memory.half_log_det[c] - np.log(q))
-        solve.solve_backward(memory.factors[c], memory.solutions[c])
         solve.invert(memory.factors[c], memory.work, memory.inverse)
         join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
     own.entropy[i] = entropy
@@ -287,19 +304,17 @@ def effective(count: int, keep: float) -> float:
 
 @inner
 def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
-    """Write a row's moments with the pinned coordinate in place; return its expected error."""
+    """Write a row's second moment, pinned coordinate in place; return its expected error."""
     free, pinned, gram, moment = shared.free, shared.pinned, memory.gram, memory.moment
-    mean, second = own.mean[i], own.second[i]
+    second = own.second[i]
     error = squares
     if pinned >= 0:
         at = packed(pinned, pinned)
-        mean[pinned] = 1.0
         second[at] = 1.0
         error += gram[at] - 2.0 * moment[pinned]
     p = 0
     for t in range(free.size):
         m = memory.mean[t]
-        mean[free[t]] = m
         error -= 2.0 * m * moment[free[t]]
         if pinned >= 0:
             at = packed(free[t], pinned)
