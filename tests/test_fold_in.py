@@ -22,7 +22,9 @@ from test_partial_fit import (
     fitted,
     new,
     planted,
+    quietly_fitted,
     started,
+    stream,
 )
 
 LIKES = {"i1": 5.0, "i2": 1.0, "i6": 4.0}
@@ -106,14 +108,35 @@ APART = {
     "lists": NAMES,
     "array": np.array(NAMES),
     "series": pd.Series(NAMES),
+    "tuple": tuple(NAMES),
+    "iterator": None,
+    "Arrow column": pa.chunked_array([NAMES]),
     "frame": pd.DataFrame({"user": ["me"] * 3, "item": NAMES}),
+    "frame of items": pd.DataFrame({"what": NAMES}),
+    "polars frame of items": pl.DataFrame({"item": NAMES}),
+    "lazy frame": pl.DataFrame({"user": ["me"] * 3, "item": NAMES}).lazy(),
+    "lazy frame of items": pl.DataFrame({"item": NAMES}).lazy(),
+    "Arrow table of items": pa.table({"item": NAMES}),
+    "array of items": np.array(NAMES)[:, None],
+    "array of pairs": np.array([("me", name) for name in NAMES]),
+    "mapping of items": {"item": NAMES},
+    "mapping of pairs": {"user": ["me"] * 3, "item": NAMES},
+    "pairs": [("me", name) for name in NAMES],
+    "pairs in lists": [["me", name] for name in NAMES],
+    "columns": (["me"] * 3, NAMES),
 }
 
 
-@pytest.mark.xfail(strict=False, reason="a frame of items with y is not understood yet")
 @pytest.mark.parametrize("items", APART.values(), ids=APART)
 def test_items_and_their_ratings_may_come_apart(items):
-    visitor = fitted().fold_in(items, VALUES)
+    for y in (VALUES, tuple(VALUES), np.array(VALUES), pd.Series(VALUES), iter(VALUES)):
+        visitor = fitted().fold_in(iter(NAMES) if items is None else items, y)
+        np.testing.assert_array_equal(visitor.predict(ALL), expected_of_likes())
+
+
+def test_columns_of_pairs_may_be_named():
+    frame = pd.DataFrame({"what": NAMES, "who": ["me"] * 3})
+    visitor = fitted().fold_in(frame, VALUES, columns=("who", "what"))
     np.testing.assert_array_equal(visitor.predict(ALL), expected_of_likes())
 
 
@@ -130,7 +153,8 @@ def test_items_may_be_tuples():
     model = fitted(data=rows)
     by_pairs = model.fold_in([(("i", 1), 5.0), (("i", 2), 1.0)])
     by_mapping = model.fold_in({("i", 1): 5.0, ("i", 2): 1.0})
-    assert by_pairs.predict(("i", 3)) == by_mapping.predict(("i", 3))
+    apart = model.fold_in([("i", 1), ("i", 2)], [5.0, 1.0])
+    assert by_pairs.predict(("i", 3)) == by_mapping.predict(("i", 3)) == apart.predict(("i", 3))
     assert by_pairs.recommend(5)[0].tolist() == [("i", 3)]
 
 
@@ -175,9 +199,22 @@ def test_bad_ratings_of_a_visitor_are_refused(bad, message, history, tmp_path):
     assert content(model, tmp_path) == before
 
 
-def test_as_many_items_as_ratings_are_needed():
+@pytest.mark.parametrize(
+    ("items", "y"),
+    [
+        (["i1", "i2"], [5.0]),
+        (pd.DataFrame({"item": ["i1", "i2"]}), [5.0]),
+        (["i1"], 5.0),
+        ("i1", 5.0),
+        ("i1", [5.0, 4.0]),
+        ([], []),
+        (pd.DataFrame({"user": ["ann", "bob"], "item": ["i1", "i2"]}), [5.0, 4.0]),
+        (["i1", "i1"], [5.0, 4.0]),
+    ],
+)
+def test_as_many_items_as_ratings_are_needed(items, y):
     with pytest.raises(DataError):
-        fitted().fold_in(["i1", "i2"], [5.0])
+        fitted().fold_in(items, y)
 
 
 def test_nobody_visits_a_model_that_knows_nothing():
@@ -234,18 +271,48 @@ def test_a_visitor_stays_while_the_model_grows(history):
     assert not set(ids) & set(LIKES)
 
 
-@pytest.mark.xfail(
-    strict=False, reason="a visitor keeps the row numbers of the fit that it was folded into"
-)
-def test_a_visitor_of_a_model_that_was_fitted_anew_is_told_so_or_answered():
+def assert_same(visitor, twin, items) -> None:
+    """Both are expected to do the same, and are recommended the same."""
+    np.testing.assert_array_equal(
+        visitor.predict(items, return_std=True), twin.predict(items, return_std=True)
+    )
+    np.testing.assert_array_equal(visitor.probabilities, twin.probabilities)
+    for own, other in zip(visitor.recommend(50), twin.recommend(50), strict=True):
+        assert own.tolist() == other.tolist()
+
+
+@SEVERAL
+@STARTS
+def test_a_visitor_is_seen_by_the_model_as_it_is(history, start):
+    """Up to 200 ratings and beyond, where a stream from nothing begins anew."""
+    model = started(start, history)
+    visitor = model.fold_in({**LIKES, "thing3": 2.0})
+    for number in range(30):
+        model.partial_fit([(f"new{number}", f"thing{number}", 5.0), (f"new{number}", "i2", 2.0)])
+        model.predict_then_learn(stream(number, 5))
+    assert_same(visitor, model.fold_in({**LIKES, "thing3": 2.0}), [*ALL, "thing3", "thing20"])
+    assert "thing3" not in visitor.recommend(50)[0]  # it was not known when it was rated
+
+
+def test_a_visitor_of_a_model_that_was_fitted_anew_is_answered():
     model = fitted()
     visitor = model.fold_in(LIKES)
     model.fit([("ann", "tea", 4.0), ("bob", "milk", 2.0)])
-    try:
-        ids, _ = visitor.recommend(5)
-    except (DataError, NotFittedError):
-        return
-    assert set(ids) == {"tea", "milk"}
+    assert set(visitor.recommend(5)[0]) == {"tea", "milk"}
+    assert_same(visitor, model.fold_in(LIKES), ["tea", "milk", "i1"])
+    quietly_fitted(model, [(user, item, 10.0 * rating) for user, item, rating in TABLE[::-1]])
+    assert_same(visitor, model.fold_in(LIKES), ALL)
+    model.fit([(1, 2, 4.0), (2, 7, 2.0), (1, 7, 3.0)])  # not even ids are text
+    assert_same(visitor, model.fold_in(LIKES), [2, 7])
+
+
+def test_a_fit_that_fails_leaves_the_visitor():
+    model = fitted()
+    visitor = model.fold_in(LIKES)
+    expected = visitor.predict(ALL)
+    with pytest.raises(DataError):
+        model.fit([("ann", "tea", np.nan)])
+    np.testing.assert_array_equal(visitor.predict(ALL), expected)
 
 
 def test_a_visitor_can_be_copied_and_pickled():

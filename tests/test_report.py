@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from hemf import HeMF, Ratings, datasets
+from hemf import ConvergenceWarning, HeMF, Ratings, datasets
 from hemf.report import render_report, write_report
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -126,6 +127,86 @@ def test_titles_and_ids_are_text_whatever_they_hold(html):
 def test_the_smallest_data_has_a_report(data):
     model = HeMF(n_factors=1, max_sweeps=1, rating_range=None, rng=0).fit(data)
     assert "Rated highest by user" in render_report(model)
+
+
+# -- models that learn online -------------------------------------------------------------------
+
+NOT_SHOWN = "<p>Not shown: "
+
+
+def online(ratings, history, start) -> HeMF:
+    model = HeMF(n_factors=2, history=history, max_sweeps=5, rng=0)
+    some, more = ratings.select(np.arange(400)), ratings.select(np.arange(400, ratings.n_ratings))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = model.fit(some) if start == "fitted" else model.partial_fit(some)
+    return model.partial_fit(more)
+
+
+def not_shown(html: str) -> list[str]:
+    return re.findall(r"<h3>([^<]*)</h3>" + NOT_SHOWN, html)
+
+
+@pytest.mark.parametrize(
+    ("history", "start", "is_judged"),
+    [
+        ("full", "from nothing", False),
+        ("none", "fitted", False),
+        ("none", "from nothing", True),
+        (5, "fitted", True),
+    ],
+)
+def test_what_is_not_known_is_not_shown_and_the_report_says_why(ratings, history, start, is_judged):
+    model = online(ratings, history, start)
+    held_out = ratings.select(np.arange(100)) if is_judged else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        html = render_report(model, held_out=held_out)
+    checker = Checker()
+    checker.feed(html)
+    assert checker.open == []
+    missing = not_shown(html)
+    user = model.ratings_.users.ids[model.state_.counts("user").argmax()]
+    by_sweep = {"Lower bound and error by sweep", "Active communities"}
+    by_rating = {"Who rates what how", f"Rated highest by {user}"}
+    if not is_judged:
+        by_rating.add("Calibration of intervals")
+    expected = by_sweep if start == "from nothing" else set()
+    expected = expected | by_rating if history == "none" else expected
+    assert set(missing) == expected
+    assert ("learnt online from the beginning" in html) == (start == "from nothing")
+    assert ("<span>seconds</span>" in html) == (start == "fitted")
+    assert f"<b>{ratings.n_ratings:,}</b><span>ratings learnt from</span>" in html
+    assert f"Best for {user}" in html
+    assert "Community sizes" in html
+    assert ("What was learnt online since" in html) == (start == "fitted")
+
+
+def test_figures_of_some_ratings_say_of_how_many(ratings):
+    model = online(ratings, 5, "fitted")
+    kept = model.ratings_.n_ratings
+    assert 0 < kept < ratings.n_ratings
+    html = render_report(model)
+    assert f"Of the {kept:,} ratings that are kept, of {ratings.n_ratings:,} learnt." in html
+    assert "RMSE, ratings kept" in html
+    assert "RMSE, training" not in html
+    assert "may have been rated: not all ratings are kept" in html
+    assert re.search(r"Of 5 ratings that are kept, of \d+ learnt\.", html)
+
+
+def test_a_model_whose_every_rating_was_taken_back_has_a_report():
+    data = [(user, item, float(user * item)) for user in range(4) for item in range(4)]
+    model = HeMF(n_factors=1, rng=0).partial_fit(data).partial_fit(removed=data)
+    assert "Calibration of intervals" in not_shown(render_report(model))
+
+
+def test_an_example_may_be_a_stranger(model):
+    html = render_report(model, example_user="nobody")
+    assert "Best for nobody" in html
+    assert not_shown(html) == ["Rated highest by nobody"]
+
+
+# -- files --------------------------------------------------------------------------------------
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, model, monkeypatch):

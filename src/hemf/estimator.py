@@ -210,6 +210,7 @@ class HeMF(Fitted):
         ``removed`` are pairs whose ratings are taken back. Where the history is not full, the model
         cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
+        ``columns`` are those of ``ratings`` and of ``removed``.
 
         All of the batch is learnt at once: the users it touches, then the items, then what they
         share. If anything is wrong with it, the model stays as it was. Threads wait for each other.
@@ -247,7 +248,8 @@ class HeMF(Fitted):
     def fold_in(self, ratings: Any, y: Any = None, *, columns: Any = None) -> Visitor:
         """Return the posterior of a visitor with these ratings; the model stays as it is.
 
-        ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. See
+        ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. With
+        ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings. See
         `Visitor`.
         """
         from hemf.visitor import fold_in
@@ -380,14 +382,20 @@ class HeMF(Fitted):
             return community_view(self, side, n)
 
     def biclusters(self) -> Biclusters:
-        """Return size, mean rating and mean prediction of each user × item community."""
+        """Return size, mean rating and mean prediction of each user × item community.
+
+        They are of the ratings that are kept; where these are not all, a `HistoryWarning` says so.
+        """
         from hemf.views import biclusters
 
         with self._turn:
             return biclusters(self)
 
     def explain(self, user: Any, item: Any, *, n: int = 5) -> Explanation:
-        """Return what went into a prediction: offsets, communities, rated items, uncertainty."""
+        """Return what went into a prediction: offsets, communities, rated items, uncertainty.
+
+        Where not all of the user's ratings are kept, a `HistoryWarning` says so.
+        """
         from hemf.explanation import explain
 
         n = whole_number("n", n, at_least=0)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.errors import DataError
+from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.packing import unpack
-from hemf.model.predictive import prior_predictive
 from hemf.model.side import Side
 from hemf.views import json_id
 
@@ -143,6 +142,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     moved = 0.0
     reasons: tuple[Reason, ...] = ()
     if user_row >= 0 and item_row >= 0:
+        _warn_of_gaps(state, user_row, users[0])
         contributions = scale * rating_contributions(
             state, user_row, item_row, coupled=model._coupled
         )
@@ -175,6 +175,17 @@ def _one(model: HeMF, side: str, given: Any) -> NDArray[Any]:
     if isinstance(ids[0], np.generic):
         ids[0] = ids[0].item()
     return np.asarray(ids)
+
+
+def _warn_of_gaps(state: BatchState | OnlineState, user_row: int, user: Any) -> None:
+    """Say so where not all ratings of a user are kept."""
+    kept, given = state.row_ratings("user", user_row)[0].size, state.counts("user")[user_row]
+    if kept < given:
+        warn_caller(
+            f"not all ratings are kept (history is not full): of the {given:,} by user {user!r}, "
+            f"{kept:,} can be reasons; what the others say is counted with the communities",
+            HistoryWarning,
+        )
 
 
 def rating_contributions(
@@ -257,7 +268,7 @@ def _belief(side: Side, row: int) -> _Belief:
         shares = side.membership[row]
     else:
         dtype = side.moments.mean.dtype  # as `predict` has it
-        stranger = prior_predictive(side.communities, side.layout)
+        stranger = side.stranger
         mean, second = (moment.astype(dtype) for moment in stranger)
         shares = side.communities.sticks.weights
     centre = mean.astype(np.float64)

@@ -38,6 +38,7 @@ class Fitted(Parametrised):
     global_mean_: float
     rating_scale_: float
     _table: Ratings
+    _edition: int = 0
 
     def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
         """Take over a state; everything derived from an earlier one is forgotten."""
@@ -45,6 +46,7 @@ class Fitted(Parametrised):
         self._learner: Learner | None = None
         self._coupled = coupled  # the parameter may be set anew while this state stays
         self._strangers: dict[str, Moments] = {}
+        self._edition += 1
 
     def _take(self, learner: Learner, values: npt.NDArray[np.float32]) -> None:
         """Take over what a learner has made of these ratings."""
@@ -155,6 +157,8 @@ class Fitted(Parametrised):
         own = self._fitted().sides[side]
         if not with_stranger:
             return own.moments
+        if self._learner is not None:
+            return self._learner.state.with_stranger(side)
         if side not in self._strangers:
             from hemf.model.predictive import with_stranger as extended
 
@@ -192,8 +196,10 @@ class Fitted(Parametrised):
 
     def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return these rows with -1, a stranger's, for those that have no rating in training."""
-        rated = np.append(self._fitted().counts(side) > 0, False)
-        return np.where(rated[rows], rows, -1)
+        counts = self._fitted().counts(side)
+        if not counts.size:
+            return np.full(rows.size, -1)
+        return np.where((rows >= 0) & (counts[rows] > 0), rows, -1)
 
     def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         """Raise an error that names the first of these ids, if there is any."""

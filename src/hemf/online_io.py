@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from dataclasses import fields
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf.archive import Members, decoded, described, encoded, read_array
+from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook
-from hemf.inference.online import OnlineOptions, OnlineState
+from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.inference.rowstore import RowArrays, RowStore
 from hemf.model.side import Side
 
@@ -24,6 +26,7 @@ _PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes")
 _BY_SIDE = ("refreshed", "searched", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
+_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
             for name in _BY_SIDE
         },
-        "rng": json.dumps(state.rng.bit_generator.state, default=lambda array: array.tolist()),
+        "rng": _describe_rng(state.rng),
     }
 
 
@@ -62,12 +65,7 @@ def restore_online(
     form: dict[str, Any], sides: dict[str, Side], archive: zipfile.ZipFile
 ) -> OnlineState:
     """Make a state again of what `describe_online` returned, and of its sides."""
-    options: dict[str, Any] = {
-        name: {key: decoded(part) for key, part in value.items()}
-        if name in ("forgetting", "max_communities")
-        else decoded(value)
-        for name, value in form["options"].items()
-    }
+    options = _restore_options(form["options"])
     book = RatingBook()
     values = read_array(archive, "online/book.npy")
     _require(values.dtype == np.float32 and values.ndim == 1, "the book of ratings is damaged")
@@ -78,6 +76,8 @@ def restore_online(
     for name in _SIDES:
         other = sides["item" if name == "user" else "user"].n_rows
         stores[name] = _restore_store(form["stores"][name], name, sides[name], other, book, archive)
+        fits = stores[name].sums == (options.window != ALL)
+        _require(fits, f"{name}: it has no sums of what its history does not keep")
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
@@ -92,8 +92,8 @@ def restore_online(
         sides=sides,
         stores=stores,
         book=book,
-        options=OnlineOptions(**options),
-        rng=_restore_rng(form["rng"]),
+        options=options,
+        rng=_restore_rng(form.get("rng")),
         **plain,
     )
     state.even_codes()
@@ -101,7 +101,6 @@ def restore_online(
         state.point(name)
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
-    numbers += [*state.options.forgetting.values(), state.options.window, state.options.refresh]
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
     _require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
     return state
@@ -211,12 +210,61 @@ def _restore_fit(form: dict[str, Any]) -> FitOptions:
     return FitOptions(**{**form, "dtype": np.float32 if single else np.float64})
 
 
-def _restore_rng(text: str) -> np.random.Generator:
-    rng = np.random.default_rng()
-    state = json.loads(text)
-    if state.get("bit_generator") == rng.bit_generator.state["bit_generator"]:
-        rng.bit_generator.state = state
-    return rng
+def _restore_options(form: dict[str, Any]) -> OnlineOptions:
+    missing = [field.name for field in fields(OnlineOptions) if field.name not in form]
+    _require(not missing, f"the options of online learning lack {', '.join(missing)}")
+    by_side = ("forgetting", "max_communities")
+    for name in by_side:
+        _require(
+            isinstance(form[name], dict) and set(form[name]) == set(_SIDES),
+            f"{name} of users and items is not there",
+        )
+    values: dict[str, Any] = {
+        name: {side: decoded(part) for side, part in value.items()}
+        if name in by_side
+        else decoded(value)
+        for name, value in form.items()
+    }
+    options = OnlineOptions(**values)
+    limits = [limit for limit in options.max_communities.values() if limit is not None]
+    whole = all(type(value) is int for value in (options.window, options.most_parts, *limits))
+    _require(whole, "an option of online learning is not a whole number")
+    # Compiled code believes them.
+    _require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
+    _require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")
+    numbers = [*options.forgetting.values(), options.least_share, options.refresh]
+    _require(
+        all(isinstance(value, int | float) for value in numbers)
+        and all(0.0 < keep <= 1.0 for keep in options.forgetting.values())
+        and 0.0 <= options.refresh < math.inf
+        and 0.0 <= options.least_share < 1.0,
+        "an option of online learning is out of its range",
+    )
+    return options
+
+
+def _describe_rng(rng: np.random.Generator) -> str:
+    state = rng.bit_generator.state
+    kind = state.get("bit_generator")
+    if kind not in _GENERATORS:
+        raise ParameterError(
+            f"rng: a model file can hold the state of NumPy's own generators, not of {kind}; "
+            "let the model learn with a seed, or with one of them",
+            value=kind,
+        )
+    return json.dumps(state, default=lambda array: array.tolist())
+
+
+def _restore_rng(text: str | None) -> np.random.Generator:
+    state = json.loads(text or "{}")
+    kind = state.get("bit_generator")
+    _require(kind in _GENERATORS, "the state of the random generator is not there")
+    # Compiled code reads from these places on.
+    for place, last in ((state["state"].get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
+        _require(type(place) is int and 0 <= place <= last, "the random generator is damaged")
+    bits = getattr(np.random, kind)(0)
+    bits.state = state
+    return np.random.Generator(bits)
 
 
 def _own_arrays() -> list[str]:

@@ -1,4 +1,4 @@
-"""One HTML file that shows a fit: how it went, what it found, how sure it is.
+"""One HTML file that shows a model: how it went, what it found, how sure it is.
 
 >>> import tempfile
 >>> from hemf import HeMF
@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf import plots
+from hemf.errors import HistoryWarning
 from hemf.evaluation import calibration_curve, coverage
 from hemf.evaluation import rmse as rmse_of
 from hemf.report_page import Markup, card, cell, interval, page, picture, section, table, tiles
@@ -25,11 +27,13 @@ from hemf.writing import replacing
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
     from hemf.ratings import Ratings
-    from hemf.views import CommunityView
+    from hemf.views import Biclusters, CommunityView
 
 MOST_JUDGED = 200_000  # ratings that errors and intervals are measured on: more show no more
 RECOMMENDED = 10
 NAMED = 5  # examples of a community
+NO_RATINGS = "it takes ratings, and none of those that were learnt are kept."
+NO_SWEEPS = "it shows the sweeps of a fit, and this model has learnt online from the beginning."
 
 
 def write_report(
@@ -41,7 +45,9 @@ def write_report(
     example_user: Any = None,
     facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a report on a fitted model; the file needs nothing but a browser.
+    """Write a report on a model; the file needs nothing but a browser.
+
+    What a model that learns online does not keep is not shown, and the report says so.
 
     ``held_out`` are ratings that the model has not seen, to measure errors and intervals on.
     ``example_user`` is whom recommendations are shown for, by default the one with most ratings.
@@ -63,23 +69,36 @@ def render_report(
     facts: Mapping[str, str] | None = None,
 ) -> str:
     """Return the HTML of a report; see `write_report`."""
-    model._fitted()
-    seen = _judged(model, model.ratings_)
+    state, kept = model._fitted(), model.ratings_
+    seen = _judged(model, kept) if kept.n_ratings else None
     unseen = None if held_out is None else _judged(model, held_out)
     if example_user is None:
-        activity = np.diff(model.ratings_.by_user.indptr)
-        example_user = model.ratings_.users.ids[int(np.argmax(activity))]
-    return page(
-        title,
-        f"{model!r}, {date.today():%d %B %Y}",
-        [
-            tiles({**_figures(model, seen, unseen), **(facts or {})}),
-            section("Learning", _learning(model, unseen)),
-            section("Communities", _communities(model)),
-            section("How sure", _certainty(model, seen, unseen)),
-            section("Recommendations", _recommendations(model, example_user)),
-        ],
-    )
+        example_user = kept.users.ids[int(np.argmax(state.counts("user")))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HistoryWarning)  # the report itself says what is missing
+        return page(
+            title,
+            f"{model!r}, {date.today():%d %B %Y}",
+            [
+                tiles({**_figures(model, seen, unseen), **(facts or {})}),
+                section("Learning", _learning(model, unseen)),
+                section("Communities", _communities(model)),
+                section("How sure", _certainty(model, seen, unseen)),
+                section("Recommendations", _recommendations(model, example_user)),
+            ],
+        )
+
+
+def _gap(model: HeMF) -> str:
+    """Say which ratings a figure is of where not all are kept; nothing where all are."""
+    kept, learnt = model.ratings_.n_ratings, model.n_ratings_
+    if kept == learnt:
+        return ""
+    return f"Of the {kept:,} ratings that are kept, of {learnt:,} learnt. "
+
+
+def _missing(title: str, why: str) -> str:
+    return card(title, f"Not shown: {why}", "", wide=True)
 
 
 class _Judgement:
@@ -101,18 +120,21 @@ def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     return _Judgement(actual, mean, std)
 
 
-def _figures(model: HeMF, seen: _Judgement, unseen: _Judgement | None) -> dict[str, str]:
+def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
     figures = {
-        "ratings learnt from": f"{model.ratings_.n_ratings:,}",
+        "ratings learnt from": f"{model.n_ratings_:,}",
         "users": f"{model.n_users_:,}",
         "items": f"{model.n_items_:,}",
         "user × item communities": f"{model.n_user_communities_} × {model.n_item_communities_}",
-        "sweeps": f"{model.n_sweeps_}" + ("" if model.converged_ else " (not settled)"),
-        "seconds": f"{model.history_[-1].seconds:.1f}",
-        "ELBO (nats)": f"{model.elbo_:,.0f}",
-        "noise of a rating (σ)": f"{model.noise_variance_**0.5:.3f}",
-        "RMSE, training": f"{seen.rmse:.4f}",
     }
+    if model.history_:
+        settled = "" if model.converged_ else " (not settled)"
+        figures["sweeps"] = f"{model.n_sweeps_}{settled}"
+        figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
+    figures["ELBO (nats)"] = f"{model.elbo_:,.0f}"
+    figures["noise of a rating (σ)"] = f"{model.noise_variance_**0.5:.3f}"
+    if seen is not None:
+        figures["RMSE, ratings kept" if _gap(model) else "RMSE, training"] = f"{seen.rmse:.4f}"
     if unseen is not None:
         figures["RMSE, held out"] = f"{unseen.rmse:.4f}"
         figures["in 90 % intervals, held out"] = unseen.inside(0.9)
@@ -121,12 +143,16 @@ def _figures(model: HeMF, seen: _Judgement, unseen: _Judgement | None) -> dict[s
 
 def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
     history = model.history_
+    if not history:
+        return [_missing("Lower bound and error by sweep", NO_SWEEPS)]
     held_out = None if unseen is None else unseen.rmse
     skipped = f"The first {plots.SKIPPED} sweeps are left out. " if len(history) > 4 else ""
+    since = "" if model._learner is None else " What was learnt online since is not in these."
     return [
         card(
             "Lower bound",
-            f"What every sweep raises. {skipped}It may dip once, where communities are seeded.",
+            f"What every sweep raises. {skipped}It may dip once, where communities are seeded."
+            f"{since}",
             picture("elbo", plots.elbo(history), "Lower bound by sweep"),
         ),
         card(
@@ -144,32 +170,47 @@ def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
 
 
 def _communities(model: HeMF) -> list[str]:
-    biclusters = model.biclusters()
-    drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
-    wide = biclusters.size.shape[1] > plots.FEW
     users, items = model.communities("user", n=NAMED), model.communities("item", n=NAMED)
+    biclusters = model.biclusters()
+    wide = biclusters.size.shape[1] > plots.FEW
+    sizes = plots.community_sizes(users.sizes, items.sizes)
     return [
-        card(
-            "Active communities",
-            "Many are seeded; those that are fragments of one another are merged.",
-            picture("active", plots.active_communities(model.history_), "Communities by sweep"),
-        ),
+        _active(model),
         card(
             "Community sizes",
             "Expected number of members; who is between two communities counts in part in both.",
-            picture("sizes", plots.community_sizes(users.sizes, items.sizes), "Community sizes"),
+            picture("sizes", sizes, "Community sizes"),
         ),
-        card(
-            "Who rates what how",
-            "Mean rating of each item community by each user community; below it, the number of "
-            "ratings.",
-            picture("biclusters", drawn, "Mean rating of each user by item community"),
-            wide=wide,
-        ),
+        _map(model, biclusters, wide=wide),
         _divisive(users, wide=wide),
         _typical(users, "Typical items are rated higher here than in the other communities."),
         _typical(items, "Typical users rate these items higher than those of other communities."),
     ]
+
+
+def _active(model: HeMF) -> str:
+    title = "Active communities"
+    if not model.history_:
+        return _missing(title, NO_SWEEPS)
+    return card(
+        title,
+        "Many are seeded; those that are fragments of one another are merged.",
+        picture("active", plots.active_communities(model.history_), "Communities by sweep"),
+    )
+
+
+def _map(model: HeMF, biclusters: Biclusters, *, wide: bool) -> str:
+    title = "Who rates what how"
+    if not biclusters.size.any():
+        return _missing(title, NO_RATINGS)
+    drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
+    return card(
+        title,
+        "Mean rating of each item community by each user community; below it, the number of "
+        f"ratings. {_gap(model)}".rstrip(),
+        picture("biclusters", drawn, "Mean rating of each user by item community"),
+        wide=wide,
+    )
 
 
 def _typical(view: CommunityView, text: str) -> str:
@@ -217,11 +258,13 @@ def _divisive(view: CommunityView, *, wide: bool) -> str:
     )
 
 
-def _certainty(model: HeMF, seen: _Judgement, unseen: _Judgement | None) -> list[str]:
+def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> list[str]:
     judged, whose = (seen, "training") if unseen is None else (unseen, "held-out")
+    if judged is None:
+        return [_missing("Calibration of intervals", NO_RATINGS)]
     curve = calibration_curve(judged.actual, judged.mean, judged.std)
     caution = (
-        "These are the ratings learnt from: new ones are held a little less often. "
+        "These are the ratings learnt from: new ones are held a little less often. " + _gap(model)
         if unseen is None
         else ""
     )
@@ -261,10 +304,6 @@ def _width(level: float) -> float:
 
 def _recommendations(model: HeMF, user: Any) -> list[str]:
     items, _ = model.recommend(user, RECOMMENDED)
-    ratings = model.ratings_
-    seen, values = ratings.by_user.row(int(ratings.users.rows([user])[0]))
-    best = np.argsort(-values, kind="stable")[:RECOMMENDED]
-    favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
     name = user if isinstance(user, str) else f"user {user}"
     cards = []
     if len(items):
@@ -274,18 +313,31 @@ def _recommendations(model: HeMF, user: Any) -> list[str]:
             [item, f"{m:.1f} ± {s:.1f}", interval(m, s, low, high)]
             for item, m, s in zip(items, mean, std, strict=True)
         ]
+        new = "may have been rated: not all ratings are kept" if _gap(model) else "not rated so far"
         cards.append(
             card(
                 f"Best for {name}",
-                "Rating to expect, ± one standard deviation; not rated so far.",
+                f"Rating to expect, ± one standard deviation; {new}.",
                 table(["item", "rating", f"{low:g} to {high:g}"], rows, numbers=[1]),
             )
         )
-    cards.append(
-        card(
-            f"Rated highest by {name}",
-            f"Of {seen.size:,} ratings.",
-            table(["item", "rating"], favourites, numbers=[1]),
-        )
+    return [*cards, _favourites(model, user, f"Rated highest by {name}")]
+
+
+def _favourites(model: HeMF, user: Any, title: str) -> str:
+    ratings = model.ratings_
+    row = int(ratings.users.rows([user])[0])
+    if row < 0:
+        return _missing(title, "no rating of theirs has been learnt.")
+    seen, values = ratings.by_user.row(row)
+    given = int(model._fitted().counts("user")[row])
+    if given and not seen.size:
+        return _missing(title, NO_RATINGS)
+    best = np.argsort(-values, kind="stable")[:RECOMMENDED]
+    favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
+    kept = "" if seen.size == given else f" that are kept, of {given:,} learnt"
+    return card(
+        title,
+        f"Of {seen.size:,} ratings{kept}.",
+        table(["item", "rating"], favourites, numbers=[1]),
     )
-    return cards

@@ -6,23 +6,25 @@ Nothing of the model is touched before everything about a batch is known to be r
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hemf.arrivals import Arrivals, check_proportion
-from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
+from hemf.errors import DataError, ParameterError
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
 from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import CodedIds
-from hemf.triples import in_order
+from hemf.triples import in_order, without_repeats
 from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -148,17 +150,17 @@ def partial_fit(
         values, user_ids, item_ids = read.ratings, read.users, read.items
     before = _previous(previous, values.size)
     check_range(model, values)
-    if user_ids is not None and item_ids is not None:
+    if previous is not None and user_ids is not None and item_ids is not None:
         _check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     if user_ids is not None and item_ids is not None and values.size:
-        user_ids, item_ids, values, before = _without_repeats(
+        user_ids, item_ids, values, before = without_repeats(
             user_ids, item_ids, values, before, model.duplicates
         )
     taken = None
     if removed is not None:
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
-        taken = _removed(removed, users, items, needs_rating=options.window != ALL)
+        taken = _removed(removed, columns, users, items, needs_rating=options.window != ALL)
     with one_blas_thread():
         learner = begin(model, values)
     state = learner.state
@@ -205,6 +207,12 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
             "user": Arrivals(learner.users, read.users),
             "item": Arrivals(learner.items, read.items),
         }
+        draws = dict.fromkeys(SIDES, state.rng)
+        if state.start_scale > 0.0:
+            seeds = state.rng.integers(2**63, size=len(SIDES))
+            draws = {
+                name: np.random.default_rng(seed) for name, seed in zip(SIDES, seeds, strict=True)
+            }
         model._take(learner, values[:0])  # from now on, other threads learn with this one
     spent = time.perf_counter() - begun
     lowest = np.minimum.accumulate(values)
@@ -215,8 +223,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         begun = time.perf_counter()
         known, centre, unit = model.rating_range_, state.centre, state.unit
         with model._turn, uninterrupted(), one_blas_thread():
-            # Ids and rows are added as they come: how many there will be must not show before.
-            rows = {name: new.rows(state, name, part) for name, new in arrivals.items()}
+            rows = _arrive(state, arrivals, draws, part)
             forecasts, ticks = state.predict_then_learn(rows["user"], rows["item"], codes[part])
             model._take(learner, values[part])
         from hemf.kernels.clock import seconds as in_seconds
@@ -229,6 +236,29 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
         at = part.stop
     return expected, seconds
+
+
+def _arrive(
+    state: OnlineState,
+    arrivals: dict[str, Arrivals],
+    draws: dict[str, np.random.Generator],
+    part: slice,
+) -> dict[str, Wholes]:
+    """Return the rows of a part of a stream; ids get them as they come.
+
+    How many will come must not show in any forecast before. So what is computed whenever there
+    are refreshes enough for the rows is computed before there are more of them, and where rows
+    start at random, those of one side are drawn apart from those of the other.
+    """
+    rows, rng = {}, state.rng
+    try:
+        for name in SIDES:
+            spread(state, name)
+            state.rng = draws[name]
+            rows[name] = arrivals[name].rows(state, name, part)
+    finally:
+        state.rng = rng
+    return rows
 
 
 def _clipped(
@@ -320,47 +350,6 @@ def _check_previous(before: npt.NDArray[np.float32], users: Wholes, items: Whole
         )
 
 
-def _without_repeats(
-    users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str
-) -> tuple[CodedIds, CodedIds, Any, Any]:
-    """Settle pairs that a batch holds more than once."""
-    key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
-    _, first, inverse, counts = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
-    )
-    if first.size == key.size:
-        return users, items, values, before
-    twice = int(np.flatnonzero(counts > 1)[0])
-    rows = np.flatnonzero(inverse == twice)
-    pair = (users.decode().item(int(rows[0])), items.decode().item(int(rows[0])))
-    where = f"user {pair[0]!r} and item {pair[1]!r} at rows {rows[0]} and {rows[1]}"
-    if duplicates == "error":
-        raise DataError(
-            f"{key.size - first.size} ratings are of a pair that is in the batch twice, such as "
-            f'{where}; remove them, or choose duplicates="last" or "mean"',
-            value=pair,
-            row=int(rows[1]),
-        )
-    last = np.full(first.size, -1)
-    np.maximum.at(last, inverse, np.arange(key.size))
-    kept = np.sort(last)
-    if duplicates == "mean":
-        means = np.bincount(inverse, values.astype(np.float64)) / counts
-        values = means[inverse].astype(np.float32)
-    else:
-        warn_caller(
-            f"{key.size - first.size} ratings were replaced by a later one of the same pair, such "
-            f"as {where}",
-            DuplicateWarning,
-        )
-    return (
-        replace(users, codes=users.codes[kept]),
-        replace(items, codes=items.codes[kept]),
-        values[kept],
-        before[first][inverse][kept],
-    )
-
-
 @dataclass(frozen=True)
 class Taken:
     """Ratings to take back, in rows; ids and values as they were given, for errors."""
@@ -378,11 +367,13 @@ class Taken:
         return codes
 
 
-def _removed(removed: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool) -> Taken:
-    values = None
+def _removed(
+    removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
+) -> Taken:
+    values, columns = None, _columns_of(removed, columns)
     if needs_rating:
         try:
-            read = in_order(removed, None, None, users=users, items=items)
+            read = in_order(removed, None, columns, users=users, items=items)
         except DataError as error:
             raise DataError(
                 "without a full history, removed must hold the ratings that were given, "
@@ -392,10 +383,19 @@ def _removed(removed: Any, users: Vocabulary, items: Vocabulary, *, needs_rating
             ) from None
         user_ids, item_ids, values = read.users.decode(), read.items.decode(), read.ratings
     else:
-        user_ids, item_ids = pairs_from_any(removed, users=users, items=items)
+        user_ids, item_ids = pairs_from_any(removed, columns, users=users, items=items)
     if values is None:
         values = np.full(len(user_ids), np.nan, np.float32)
     return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
+
+
+def _columns_of(removed: Any, columns: Any) -> Any:
+    """Return which columns to read of what is removed: names are for what has any."""
+    chosen = columns.values() if isinstance(columns, Mapping) else columns
+    by_name = isinstance(chosen, Iterable) and any(isinstance(one, str) for one in chosen)
+    rows = isinstance(removed, list | tuple) and not isinstance(removed[0], Mapping)
+    nameless = rows or (isinstance(removed, np.ndarray) and removed.dtype.names is None)
+    return None if isinstance(removed, Ratings) or (by_name and nameless) else columns
 
 
 def _check_removed(

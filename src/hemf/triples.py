@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hemf.errors import DataError, DuplicateWarning, warn_caller
 from hemf.ratings import Ratings, pairs_from_any
+from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import Columns, read_columns
 from hemf.vocabulary import Vocabulary
 
@@ -46,3 +49,52 @@ def in_order(
         order = slice(None) if times is None else np.argsort(times, kind="stable")
         ratings, columns = (user_ids[order], item_ids[order], values[order]), None
     return read_columns(ratings, columns, users=users, items=items)
+
+
+def without_repeats(
+    users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str
+) -> tuple[CodedIds, CodedIds, Any, Any]:
+    """Settle pairs that a batch holds more than once; ``before`` is what each was rated earlier.
+
+    >>> from hemf.reading.identifiers import factorise
+    >>> users, items = factorise(["al", "bo", "al"]), factorise(["tea", "tea", "tea"])
+    >>> values, nan = np.float32([5, 3, 4]), np.full(3, np.nan, np.float32)
+    >>> users, _, values, _ = without_repeats(users, items, values, nan, "mean")
+    >>> users.decode().tolist(), values.tolist()
+    (['bo', 'al'], [3.0, 4.5])
+    """
+    key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    if first.size == key.size:
+        return users, items, values, before
+    twice = int(np.flatnonzero(counts > 1)[0])
+    rows = np.flatnonzero(inverse == twice)
+    pair = (users.decode().item(int(rows[0])), items.decode().item(int(rows[0])))
+    where = f"user {pair[0]!r} and item {pair[1]!r} at rows {rows[0]} and {rows[1]}"
+    if duplicates == "error":
+        raise DataError(
+            f"{key.size - first.size} ratings are of a pair that is in the batch twice, such as "
+            f'{where}; remove them, or choose duplicates="last" or "mean"',
+            value=pair,
+            row=int(rows[1]),
+        )
+    last = np.full(first.size, -1)
+    np.maximum.at(last, inverse, np.arange(key.size))
+    kept = np.sort(last)
+    if duplicates == "mean":
+        means = np.bincount(inverse, values.astype(np.float64)) / counts
+        values = means[inverse].astype(np.float32)
+    else:
+        warn_caller(
+            f"{key.size - first.size} ratings were replaced by a later one of the same pair, such "
+            f"as {where}",
+            DuplicateWarning,
+        )
+    return (
+        replace(users, codes=users.codes[kept]),
+        replace(items, codes=items.codes[kept]),
+        values[kept],
+        before[first][inverse][kept],
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hemf.errors import HistoryWarning, warn_caller
 from hemf.parameters import whole_number
 
 if TYPE_CHECKING:
@@ -137,16 +138,12 @@ class CommunityView:
 
 def community_view(model: HeMF, side: str, n: int) -> CommunityView:
     """See `hemf.HeMF.communities`."""
-    state, ratings = model._fitted(), model.ratings_
-    of_users = side == "user"
-    own = state.sides[side]
-    other = state.sides["item" if of_users else "user"]
-    own_ids, other_ids = ratings.users.ids, ratings.items.ids
-    table = ratings.by_item
-    if not of_users:
-        own_ids, other_ids = other_ids, own_ids
-        table = ratings.by_user
-    chosen = _well_known(np.diff(table.indptr), n)
+    state, (own_ids, other_ids) = model._fitted(), (known.ids for known in model._vocabularies())
+    opposite = "item"
+    if side == "item":
+        own_ids, other_ids, opposite = other_ids, own_ids, "user"
+    own, other = state.sides[side], state.sides[opposite]
+    chosen = _well_known(state.counts(opposite), n)
     unclipped = community_vectors(own) @ other.moments.mean[chosen].T.astype(np.float64)
     expected = model._to_rating(unclipped)
     sizes = own.statistics.size
@@ -255,6 +252,8 @@ class Bicluster(NamedTuple):
 class Biclusters:
     """Ratings by community of the user and of the item, each row in its most probable one.
 
+    They are those that the model has kept.
+
     >>> from hemf import HeMF
     >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
     >>> found = HeMF(n_factors=1, rng=0).fit(ratings).biclusters()
@@ -291,13 +290,19 @@ def biclusters(model: HeMF) -> Biclusters:
     from hemf.model.predictive import pair_moments
 
     sides = model._fitted().sides
+    users, items, values = model.ratings_.triples()
+    if model._learner is not None and values.size < model.n_ratings_:
+        warn_caller(
+            f"not all ratings are kept (history is not full): the table is of the {values.size:,} "
+            f"that are, out of {model.n_ratings_:,}",
+            HistoryWarning,
+        )
     shape = sides["user"].n_communities, sides["item"].n_communities
     n_cells = shape[0] * shape[1]
     of_user = most_probable(sides["user"].membership)
     of_item = most_probable(sides["item"].membership)
     size = np.zeros(n_cells, np.int64)
     rating, prediction = np.zeros(n_cells), np.zeros(n_cells)
-    users, items, values = model.ratings_.triples()
     for start in range(0, values.size, BLOCK):
         block = slice(start, start + BLOCK)
         user_rows, item_rows = users[block].astype(np.int64), items[block].astype(np.int64)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hemf.arguments import as_ids
 from hemf.errors import DataError
 from hemf.inference.fold import fold_in as fold_row
 from hemf.model import predictive
 from hemf.model.side import Moments
 from hemf.parameters import switch, whole_number
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.reading.identifiers import factorise
+from hemf.reading.readers import open_source
+from hemf.reading.values import ratings_from
 from hemf.streaming import check_range
 from hemf.triples import in_order
+from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -23,17 +30,8 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Visitor:
-    """Posterior of a user who is not part of the model; made by `hemf.HeMF.fold_in`.
-
-    >>> from hemf import HeMF
-    >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
-    >>> model = HeMF(n_factors=2, rng=0).fit(ratings)
-    >>> visitor = model.fold_in([("tea", 5)])
-    >>> mean, std = visitor.predict(["milk"], return_std=True)
-    >>> bool(std[0] > 0), model.n_users_
-    (True, 3)
-    """
+class Posterior:
+    """What is believed of a visitor, by the model as it was then."""
 
     moments: Moments
     """E[a] and E[a aᵀ] of the one row there is, in the standardised scale of the model."""
@@ -43,7 +41,49 @@ class Visitor:
     """E[1/τ]: how much noisier than others' this visitor's ratings are."""
     rated: npt.NDArray[np.int64]
     """Rows of the items that were rated, as far as the model knows them."""
+    edition: int
+    """Which model it was: they count up with everything that it learns."""
+
+
+@dataclass(eq=False)
+class Visitor:
+    """A user who is not part of the model, known by a few ratings; made by `hemf.HeMF.fold_in`.
+
+    Whatever the model learns meanwhile, a visitor is seen by the model as it is: when it has
+    changed, the ratings are folded in anew before the next answer.
+
+    >>> from hemf import HeMF
+    >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
+    >>> model = HeMF(n_factors=2, rng=0).fit(ratings)
+    >>> visitor = model.fold_in([("tea", 5)])
+    >>> mean, std = visitor.predict(["milk"], return_std=True)
+    >>> bool(std[0] > 0), model.n_users_
+    (True, 3)
+    >>> model.partial_fit([("eve", "ale", 3)]).fold_in([("tea", 5)]).recommend(5)[0].tolist()
+    ['ale', 'milk']
+    """
+
     model: HeMF
+    items: npt.NDArray[Any] = field(repr=False)
+    """Ids of the items that were rated."""
+    ratings: npt.NDArray[np.float32] = field(repr=False)
+    """Their ratings."""
+    _posterior: Posterior | None = field(default=None, repr=False)
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the model as it is believes of the visitor."""
+        model = self.model
+        with model._turn:
+            found = self._posterior
+            if found is None or found.edition != model._edition:
+                found = self._posterior = _fold(model, self.items, self.ratings)
+            return found
+
+    @property
+    def probabilities(self) -> Floats:
+        """Probabilities of belonging to each user community."""
+        return self.posterior.probabilities
 
     def predict(self, items: Any, *, return_std: bool = False, include_noise: bool = True) -> Any:
         """Return the expected rating of each item; see `hemf.HeMF.predict`."""
@@ -51,18 +91,19 @@ class Visitor:
         include_noise = switch("include_noise", include_noise)
         model = self.model
         with model._turn:
+            own = self.posterior
             ids, alone = model._ids("item", items)
             rows = model._learnt("item", model._rows("item", ids))
             right = model._moments("item", with_stranger=bool((rows < 0).any()))
             left = np.zeros(rows.size, np.int64)
             mean, variance = predictive.pair_moments(
-                self.moments, right, left, rows, variance=return_std
+                own.moments, right, left, rows, variance=return_std
             )
             expected = model._to_rating(mean)
             if not return_std:
                 return expected[0] if alone else expected
             if include_noise:
-                noise = np.full(rows.size, model._fitted().noise * self.noise_scale)
+                noise = np.full(rows.size, model._fitted().noise * own.noise_scale)
                 scales = model._fitted().sides["item"].noise_scales
                 variance = variance + noise * (1.0 if scales is None else scales.inverse[rows])
             spread = np.sqrt(variance) * model.rating_scale_
@@ -73,14 +114,15 @@ class Visitor:
         n, exclude_seen = whole_number("n", n, at_least=1), switch("exclude_seen", exclude_seen)
         model = self.model
         with model._turn:
+            own = self.posterior
             right = model._moments("item")
             scores, _ = predictive.score_rows(
-                self.moments, right, np.zeros(1, np.int64), variance=False
+                own.moments, right, np.zeros(1, np.int64), variance=False
             )
             scores = scores.astype(np.float64)
             scores[0, model._learnt("item", np.arange(model.n_items_)) < 0] = -np.inf
             if exclude_seen:
-                scores[0, self.rated] = -np.inf
+                scores[0, own.rated] = -np.inf
             best = predictive.best_columns(scores, n)
             there = best.columns[0] >= 0
             ids = model._vocabularies()[1].ids[best.columns[0][there]]
@@ -89,57 +131,101 @@ class Visitor:
 
 def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> Visitor:
     """See `hemf.HeMF.fold_in`."""
-    state = model._fitted()
+    model._fitted()
     items, values = _read(model, ratings, y, columns)
     check_range(model, values)
+    return Visitor(model, items, values, _fold(model, items, values))
+
+
+def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> Posterior:
+    """Return the posterior of a row with these ratings of these items."""
+    state = model._fitted()
+    side, other = state.sides["user"], state.sides["item"]
     rows = model._learnt("item", model._rows("item", items))
-    right = model._moments("item", with_stranger=bool((rows < 0).any()))
-    scales = state.sides["item"].noise_scales
-    weight = np.ones(right.mean.shape[0]) if scales is None else scales.mean
-    if weight.size < right.mean.shape[0]:
-        weight = np.append(weight, 1.0)  # a stranger's
-    rows = np.where(rows < 0, right.mean.shape[0] - 1, rows)
+    known, strangers = rows[rows >= 0], rows < 0
+    rated = Moments(other.moments.mean[rows], other.moments.second[rows])
+    scales = other.noise_scales
+    weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
+    if strangers.any():
+        rated.mean[strangers], rated.second[strangers] = other.stranger
+        weight[strangers] = 1.0
     standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
-    side = state.sides["user"]
     mean, second, probabilities, shape, rate = fold_row(
-        side, right, weight, state.noise, rows, standardised
+        side, rated, weight, state.noise, standardised
     )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
-    known = np.unique(rows[rows < state.sides["item"].n_rows])
-    return Visitor(Moments(mean, second), probabilities, float(inverse), known, model)
+    moments = Moments(mean, second)
+    return Posterior(moments, probabilities, float(inverse), known, model._edition)
 
 
-def _read(model: HeMF, ratings: Any, y: Any, columns: Any) -> tuple[Any, npt.NDArray[np.float32]]:
+def _read(
+    model: HeMF, ratings: Any, y: Any, columns: Any
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
     """Return items and ratings: pairs of these, a mapping, or ratings with one user."""
-    known_users, known_items = model._vocabularies()
-    if y is None and isinstance(ratings, dict) and not {"item", "rating"} <= set(ratings):
-        ratings = list(ratings.items())
+    users, items = model._vocabularies()
     if y is not None:
-        if len(ratings) != len(y):
+        ratings, columns = (*_rated(ratings, columns, users, items), _sized(y)), None
+        if not len(ratings[0]) == len(ratings[1]) == len(ratings[2]):
             raise DataError("with y, fold_in takes as many item ids as there are ratings in y")
-        ratings = list(zip(ratings, y, strict=True))
-    if isinstance(ratings, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
+    elif isinstance(ratings, dict) and not {"item", "rating"} <= set(ratings):
+        ratings = list(ratings.items())
+    elif isinstance(ratings, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
         ratings = list(ratings)
     if (
         isinstance(ratings, list)
         and ratings
         and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in ratings)
     ):
-        items, numbers = zip(*ratings, strict=True)
-        ratings = (["visitor"] * len(items), _column(items), _column(numbers))
-        columns = None
-    read = in_order(ratings, None, columns, users=known_users, items=known_items)
-    assert read.ratings is not None
-    if len(read.users.distinct) != 1:
-        raise DataError(
-            f"these are ratings by {len(read.users.distinct)} users; fold in one at a time"
-        )
-    ids = read.items.decode()
-    rows, counts = np.unique(read.items.codes, return_counts=True)
-    if (counts > 1).any():
-        twice = ids.item(int(np.flatnonzero(read.items.codes == rows[counts > 1][0])[0]))
+        rated, numbers = zip(*ratings, strict=True)
+        coded, values = factorise(_column(rated), "item"), ratings_from(_column(numbers))
+    else:
+        read = in_order(ratings, None, columns, users=users, items=items)
+        assert read.ratings is not None
+        if len(read.users.distinct) != 1:
+            raise DataError(
+                f"these are ratings by {len(read.users.distinct)} users; fold in one at a time"
+            )
+        coded, values = read.items, read.ratings
+    ids = coded.decode()
+    if len(coded.distinct) < ids.size:
+        rows, counts = np.unique(coded.codes, return_counts=True)
+        twice = ids.item(int(np.flatnonzero(coded.codes == rows[counts > 1][0])[0]))
         raise DataError(f"item {twice!r} is rated twice", value=twice)
-    return ids, read.ratings
+    return ids, values
+
+
+def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tuple[Any, Any]:
+    """Return users and items whose ratings come apart: pairs by one user, or items alone."""
+    given = list(given) if isinstance(given, Iterator) else given
+    if _is_table(given, items):
+        source = None if isinstance(given, Ratings) else open_source(given, columns, rated=False)
+        if source is None or source.width != 1:
+            return pairs_from_any(given, columns, users=users, items=items)
+        (given,) = source.read([0])
+    given = _sized(given)
+    if isinstance(given, list | tuple):
+        given = _column(tuple(given))
+    return ["visitor"] * len(given), given
+
+
+def _is_table(given: Any, items: Vocabulary) -> bool:
+    """Whether it has columns or rows; a list of tuples has, unless these are ids of items."""
+    if isinstance(given, Mapping | Ratings) or hasattr(type(given), "columns"):
+        return True
+    if isinstance(given, np.ndarray):
+        return given.ndim == 2 or given.dtype.names is not None
+    if not isinstance(given, list | tuple) or not given:
+        return False
+    rows = all(isinstance(row, list | tuple) for row in given)
+    return rows and (isinstance(given[0], list) or not as_ids(given[0], items)[1])
+
+
+def _sized(values: Any) -> Any:
+    values = list(values) if isinstance(values, Iterator) else values
+    one = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+    if one or isinstance(values, str | bytes):
+        raise DataError(f"with y, fold_in takes lists of items and ratings, got {values!r}")
+    return values
 
 
 def _column(values: tuple[Any, ...]) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from hemf.reading.identifiers import CodedIds, Distinct, as_array, factorise
 
+_OFTEN = 2  # once so many times as many ids as are known have been looked up, they are indexed
 _BULK = 8  # looking up more than 1/8 as many ids as are known: hash them all at once in Arrow
 
 
@@ -32,6 +34,7 @@ class Vocabulary:
         self._buffer: NDArray[Any] | None = np.empty(0, np.int64)  # None while only text is held
         self._text: Any = None  # all ids as Arrow text, as long as nothing was added to them
         self._index: dict[Any, int] | None = None  # built when first needed
+        self._asked = 0  # ids looked up so far
         self.add(ids)
 
     def __len__(self) -> int:
@@ -68,6 +71,9 @@ class Vocabulary:
         >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
         array([ 1, -1,  0])
         """
+        is_plain = isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iuU"
+        if is_plain and self._index is not None and len(ids) < self._size:
+            return self._one_by_one(ids)
         coded = factorise(ids)
         rows: NDArray[np.int64] = self._find(coded.distinct)[coded.codes]
         return rows
@@ -124,7 +130,11 @@ class Vocabulary:
 
     def _find(self, distinct: Distinct) -> NDArray[np.int64]:
         """Row of each distinct id, or -1."""
-        is_bulk = len(distinct) * _BULK >= self._size
+        self._asked += len(distinct)
+        if self._index is None and 0 < _OFTEN * self._size <= self._asked:
+            self._rows_by_id()  # an index pays from now on
+        dear = _BULK if self._index is None else 1
+        is_bulk = len(distinct) * dear >= self._size
         known = self._as_arrow_like(distinct) if is_bulk else None
         if known is not None:
             import pyarrow as pa
@@ -134,9 +144,11 @@ class Vocabulary:
             found = pc.index_in(wanted, value_set=known).fill_null(-1)
             rows: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
             return rows
-        get = self._rows_by_id().get
-        values = as_array(distinct).tolist()
-        return np.fromiter((get(value, -1) for value in values), np.int64, count=len(values))
+        return self._one_by_one(as_array(distinct))
+
+    def _one_by_one(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        found = map(self._rows_by_id().get, ids.tolist(), repeat(-1))
+        return np.fromiter(found, np.int64, count=len(ids))
 
     def _as_arrow_like(self, distinct: Distinct) -> Any:
         """All known ids as an Arrow array of the type of ``distinct``; None where they are not."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from numba.core.errors import NumbaError
 
 from hemf.kernels import compile as compiling
 from hemf.kernels import pairs, rows
@@ -40,3 +43,16 @@ def test_threads_that_ask_at_once_get_the_same_code() -> None:
 def test_a_kernel_keeps_its_name_and_documentation() -> None:
     assert rows.coupled_rows.__name__ == "coupled_rows"
     assert "q(a_i, z_i)" in str(rows.coupled_rows.__doc__)
+
+
+def doubled(x: Any, y: Any) -> None:
+    y[:] = np.concatenate((x, x))
+
+
+def test_a_kernel_that_makes_arrays_has_to_say_so() -> None:
+    signature = "void({T}[::1], {T}[::1])"
+    y = np.empty(4)
+    compiling.kernel(signature, allocates=True)(doubled).compiled(np.float64)(np.arange(2.0), y)
+    assert y.tolist() == [0.0, 1.0, 0.0, 1.0]
+    with pytest.raises(NumbaError):
+        compiling.kernel(signature)(doubled).compiled(np.float64)

@@ -12,6 +12,7 @@ from hemf.model.communities import Communities, Sticks
 from hemf.model.layout import Layout
 from hemf.model.packing import pack, unpack
 from hemf.model.side import Moments
+from hemf.model.stranger import prior_predictive
 from proofs.problems import SETTINGS, Setting, any_communities, problem, spd
 
 
@@ -90,7 +91,7 @@ def test_a_stranger_is_drawn_from_the_communities(
         communities.sticks, communities.mean, communities.strength + 1.0, communities.scale,
         communities.dof + 12.0,
     )  # fmt: skip
-    mean, second = predictive.prior_predictive(communities, layout)
+    mean, second = prior_predictive(communities, layout)
     which = rng.choice(3, size=draws, p=communities.sticks.weights)
     rows = np.ones((draws, layout.total))
     for d in range(3):
@@ -123,7 +124,7 @@ def test_a_stranger_has_a_finite_variance_where_the_prior_has_none(
         scale=spd(rng, 3, 2),
         dof=np.array([2.5, 4.0]),  # E[Σ] exists above L + 1 = 4
     )
-    _, second = predictive.prior_predictive(vague, layout)
+    _, second = prior_predictive(vague, layout)
     assert np.isfinite(second).all()
     assert (np.linalg.eigvalsh(unpack(second)) > 0.0).all()
 
@@ -134,7 +135,7 @@ def test_the_stranger_comes_after_the_rows(setting: Setting, rng: np.random.Gene
     extended = predictive.with_stranger(side)
     np.testing.assert_array_equal(extended.mean[:-1], side.moments.mean)
     np.testing.assert_array_equal(extended.second[:-1], side.moments.second)
-    mean, second = predictive.prior_predictive(side.communities, side.layout)
+    mean, second = prior_predictive(side.communities, side.layout)
     np.testing.assert_allclose(extended.mean[-1], mean)
     np.testing.assert_allclose(extended.second[-1], second)
     if side.layout.pinned >= 0:

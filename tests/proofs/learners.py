@@ -148,6 +148,7 @@ def assert_nothing_drifted(state: OnlineState, tolerance: float = 1e-9) -> None:
         np.testing.assert_allclose(side.membership, share, rtol=0.0, atol=tolerance)
         error = float(store.weight.astype(np.float64) @ store.error)
         assert store.totals[1] == pytest.approx(error, rel=tolerance)
+        assert store.totals[3] == pytest.approx(store.worth.sum(), rel=tolerance)
 
 
 def pairs(state: OnlineState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -170,15 +171,17 @@ def record(
     state._reserve(rows)
     binding.kernel(state, "record_all")(
         rows[name], rows[OTHER[name]], codes, before, *state._pair(name), binding.rules(state),
-        state.options.forgetting[name], np.zeros(codes.size, np.int64),
+        state.options.forgetting[name], np.zeros(codes.size, np.int64), binding.outer(state),
     )  # fmt: skip
 
 
 def solve(state: OnlineState, name: str, rows: Any) -> None:
     """Refresh rows against communities that stay as they are."""
+    own, other = state._pair(name)
+    common = binding.shared(state, name)
     binding.kernel(state, "refresh_all")(
-        np.atleast_1d(np.asarray(rows, np.int64)), *state._pair(name), binding.shared(state, name),
-        binding.rules(state),
+        np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, binding.rules(state),
+        binding.scratch(own, common),
     )  # fmt: skip
 
 

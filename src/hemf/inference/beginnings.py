@@ -12,7 +12,7 @@ from hemf.inference.batch import SIDES, learn_noise, update_side
 from hemf.inference.fit import start_state
 from hemf.inference.rowstore import RowStore
 from hemf.model.hyper import Prior
-from hemf.model.predictive import prior_predictive
+from hemf.model.packing import lower_triangle
 from hemf.model.side import Side
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_rows(
     rng: np.random.Generator | None = None,
 ) -> None:
     """Add rows to a store; with a ``start_scale``, at random factors that break the symmetry."""
-    mean, second = prior_predictive(side.communities, side.layout)
+    mean, second = side.stranger
     shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
     first = store.n_rows
     store.add(n, mean=mean, second=second, prior_shape=shape)
@@ -53,7 +53,7 @@ def add_rows(
         new = store.mean[first:]
         noise = rng.normal(scale=start_scale, size=(n, factors.size))
         new[:, factors] += noise.astype(new.dtype)
-        rows, columns = np.tril_indices(side.layout.total)
+        rows, columns = lower_triangle(side.layout.total)
         covariance = second - mean[rows] * mean[columns]
         store.second[first:] = covariance + new[:, rows] * new[:, columns]
 
@@ -66,9 +66,9 @@ def restart(state: OnlineState) -> OnlineState:
     """
     indptr, indices, codes = state.stores["user"].history.to_rows()
     values = state.book.values[codes].astype(np.float64)
-    centre, unit = float(values.mean()), float(values.std())
-    if not values.size or not unit > 0.0:
+    if not values.size or not values.std() > 0.0:
         return state  # nothing that could be learnt from
+    centre, unit = float(values.mean()), float(values.std())
     tables, rows = {}, {}
     for name, store in state.stores.items():
         tables[name] = indptr, indices, codes = store.history.to_rows()

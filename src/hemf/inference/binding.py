@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf.inference.settled import OTHER, spread
-from hemf.model.predictive import prior_predictive
+from hemf.model.stranger import expected_row
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
-ITEM_PATIENCE = 10  # ratings that may wait before a busy item is refreshed
+CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
+PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
 
 
 def kernel(state: OnlineState, called: str) -> Any:
@@ -29,11 +30,8 @@ def rows(state: OnlineState, name: str) -> Any:
 
     store = state.stores[name]
     history = store.history
-    values = {
-        key: getattr(history, key) if hasattr(history, key) else getattr(store, key)
-        for key in Rows._fields
-    }
-    return Rows(**values)
+    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code")}
+    return Rows(**store.in_use(), **lists)
 
 
 def rules(state: OnlineState) -> Any:
@@ -68,8 +66,23 @@ def shared(state: OnlineState, name: str) -> Any:
         pinned=side.layout.pinned,
         prior_shape=0.0 if scales is None else float(scales.prior_shape),
         error_unit=state.error_unit(name),
-        expected=prior_predictive(communities, side.layout)[0],
+        expected=expected_row(communities, side.layout),
         spread=spread(state, OTHER[name]),
         keep=float(state.options.forgetting[name]),
-        patience=1 if name == "user" else ITEM_PATIENCE,
+        patience=PATIENCE[name],
+        change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
+
+
+def scratch(own: Any, common: Any) -> Any:
+    """Return working memory for refreshes of a side's rows."""
+    from hemf.kernels import structures
+
+    return structures.scratch(own, common)
+
+
+def outer(state: OnlineState) -> Any:
+    """Return working memory for sums."""
+    from hemf.kernels import structures
+
+    return structures.outer(rows(state, "user"))

@@ -26,12 +26,12 @@ from hemf.inference.beginnings import (
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook
 from hemf.inference.rowstore import MOST_PARTS, RowStore
-from hemf.inference.settled import OTHER
+from hemf.inference.settled import OTHER, make_possible
 from hemf.inference.start import start_side
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
-from hemf.model.side import Side
+from hemf.model.side import Moments, Side
 
 Wholes = npt.NDArray[np.int64]
 
@@ -226,7 +226,7 @@ class OnlineState:
             binding.kernel(self, "settle_all")(
                 rows[is_old].astype(np.int64), indices[is_old].astype(np.int64),
                 codes[is_old].astype(np.int64), *self._pair(name), binding.rules(self),
-                self.options.forgetting[name],
+                self.options.forgetting[name], binding.outer(self),
             )  # fmt: skip
 
     # -- what is believed ------------------------------------------------------------------------
@@ -238,8 +238,18 @@ class OnlineState:
 
     @property
     def squared_error(self) -> float:
-        """Σ τ_i υ_j E(r_ij - a_i·b_j)², as of each item's last refresh."""
-        return float(self.stores["item"].totals[1])
+        """Σ τ_i υ_j E(r_ij - a_i·b_j)²; as of each item's last refresh where ratings are gone."""
+        if not self.is_complete or min(self.options.forgetting.values()) < 1.0:
+            return float(self.stores["item"].totals[1])
+        indptr, items, codes = self.stores["user"].history.to_rows()
+        users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+        return float(self._errors(users, items.astype(np.int64), codes.astype(np.int64)).sum())
+
+    def with_stranger(self, name: str) -> Moments:
+        """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
+        moments = self.stores[name].moments_and(*self.sides[name].stranger)
+        self.point(name)  # the rows may have moved to make room
+        return moments
 
     def counts(self, name: str) -> Wholes:
         """How many ratings each row of a side has."""
@@ -278,19 +288,23 @@ class OnlineState:
         """
         rows = {"user": users, "item": items}
         self._reserve(rows)
-        previous = previous.copy()
-        binding.kernel(self, "recall_all")(users, items, *self._pair("user"), previous)
+        if self.options.window != 0:
+            previous = previous.copy()
+            binding.kernel(self, "recall_all")(users, items, *self._pair("user"), previous)
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
             binding.kernel(self, "record_all")(
                 rows[name], rows[other], codes, previous, *self._pair(name), binding.rules(self),
-                self.options.forgetting[name], is_new,
+                self.options.forgetting[name], is_new, binding.outer(self),
             )  # fmt: skip
-            self.refresh(name, np.unique(rows[name]), learn=learn)
+            if not self.is_complete and (previous >= 0).any():
+                make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
+            self.refresh(name, self._due(name, rows[name]), learn=learn)
         self.seen += codes.size
         if learn:
-            shared.learn_noise(self, "item", self._errors(users, items, codes))
+            errors = None if self.is_complete else self._errors(users, items, codes)
+            shared.learn_noise(self, "item", errors)
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
         self._end()
@@ -329,6 +343,8 @@ class OnlineState:
                 users[part], items[part], codes[part], rows["user"], rows["item"],
                 common["user"], common["item"], binding.rules(self),
                 forecasts[part], errors[part], spent[part],
+                *(binding.scratch(rows[name], common[name]) for name in SIDES),
+                binding.outer(self),
             )  # fmt: skip
             self.seen += errors[part].size
             for name in SIDES:
@@ -351,22 +367,31 @@ class OnlineState:
     def refresh(self, name: str, rows: Wholes, *, learn: bool = True) -> None:
         """Bring these rows, then the communities of their side, to their optimum."""
         own, other = self._pair(name)
+        common = binding.shared(self, name)
         binding.kernel(self, "refresh_all")(
-            rows, own, other, binding.shared(self, name), binding.rules(self)
+            rows, own, other, common, binding.rules(self), binding.scratch(own, common)
         )
         side, store = self.sides[name], self.stores[name]
+        store.met[rows] = int(self.stores[OTHER[name]].totals[2])
         if learn and shared.is_due(self, name):
             shared.learn_row_scales(self, name)
         side.refresh(store.statistics)
 
+    def _due(self, name: str, rows: Wholes) -> Wholes:
+        """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
+        touched, store = np.unique(rows), self.stores[name]
+        wait, other = 0.0 if self.options.thorough else binding.PATIENCE[name], OTHER[name]
+        changed = self.stores[other].totals[2] - store.met[touched]
+        is_due = changed > binding.CHANGE * self.stores[other].n_rows
+        due: Wholes = touched[is_due | (store.pending[touched] > wait * store.count[touched])]
+        return due
+
     # -- shared parameters -----------------------------------------------------------------------
 
-    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64 | None:
+    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64:
         """τ υ E(r - a·b)² of each rating that was not taken out."""
         from hemf.model.predictive import pair_moments
 
-        if self.is_complete:
-            return None  # the rows' own errors are up to date
         left, right = self.stores["user"], self.stores["item"]
         there = codes >= 0
         users, items = users[there], items[there]
@@ -399,13 +424,7 @@ class OnlineState:
         store = self.stores[name]
         if self.options.window == ALL or not store.totals[1] > 0.0:
             return float(self.noise)
-        return float(store.totals[1] / max(float(self.effective_counts(name).sum()), 1.0))
-
-    def effective_counts(self, name: str) -> Float64:
-        """Ratings that each row was refreshed with, each weighed by how old it is."""
-        store, keep = self.stores[name], self.options.forgetting[name]
-        counts: Float64 = (store.count - store.pending).astype(np.float64)
-        return counts if keep == 1.0 else (1.0 - keep**counts) / (1.0 - keep)
+        return float(store.totals[1] / max(float(store.totals[3]), 1.0))
 
     def __setstate__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)

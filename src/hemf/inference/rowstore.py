@@ -37,9 +37,11 @@ class RowArrays:
     error: Float64
     entropy: Float64
     count: Wholes
+    worth: Float64
     judged: Wholes
     pending: Wholes
     touched: Wholes
+    met: Wholes
     gram: Array
     moment: Array
     square: Float64
@@ -62,9 +64,11 @@ class RowArrays:
             error=np.zeros(0),
             entropy=np.zeros(0),
             count=np.zeros(0, np.int64),
+            worth=np.zeros(0),
             judged=np.zeros(0, np.int64),
             pending=np.zeros(0, np.int64),
             touched=np.zeros(0, np.int64),
+            met=np.zeros(0, np.int64),
             gram=np.zeros((0, layout.packed if sums else 0), dtype),
             moment=np.zeros((0, layout.total if sums else 0), dtype),
             square=np.zeros(0),
@@ -102,7 +106,7 @@ class RowStore:
         self.size = np.zeros(communities)
         self.first = np.zeros((communities, order))
         self.scatter = np.zeros((communities, order * (order + 1) // 2))
-        self.totals = np.zeros(3)
+        self.totals = np.zeros(4)
 
     @property
     def room(self) -> int:
@@ -115,16 +119,14 @@ class RowStore:
             raise AttributeError(name)
         return getattr(self._arrays, name)[: self.n_rows]
 
+    def in_use(self) -> dict[str, Any]:
+        """All of the `RowArrays` by their names, as far as there are rows."""
+        return {name: array[: self.n_rows] for name, array in vars(self._arrays).items()}
+
     def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
         first, last = self.n_rows, self.n_rows + n
-        if last > self.room:
-            room = max(last, 2 * self.room, LEAST_ROOM)
-            for field in fields(RowArrays):
-                old = getattr(self._arrays, field.name)
-                grown = np.zeros((room, *old.shape[1:]), old.dtype)
-                grown[:first] = old[:first]
-                setattr(self._arrays, field.name, grown)
+        self._make_room(last)
         new, arrays = slice(first, last), self._arrays
         for field in fields(RowArrays):
             getattr(arrays, field.name)[new] = 0
@@ -135,6 +137,23 @@ class RowStore:
         arrays.shape[new] = arrays.rate[new] = prior_shape
         self.history.add_rows(n)
         self.n_rows = last
+
+    def _make_room(self, n: int) -> None:
+        if n <= self.room:
+            return
+        room = max(n, 2 * self.room, LEAST_ROOM)
+        for field in fields(RowArrays):
+            old = getattr(self._arrays, field.name)
+            grown = np.zeros((room, *old.shape[1:]), old.dtype)
+            grown[: self.n_rows] = old[: self.n_rows]
+            setattr(self._arrays, field.name, grown)
+
+    def moments_and(self, mean: Float64, second: Float64) -> Moments:
+        """Moments of the rows, in place, with one more at the end that is not one of them."""
+        self._make_room(self.n_rows + 1)
+        arrays, n = self._arrays, self.n_rows
+        arrays.mean[n], arrays.second[n] = mean, second
+        return Moments(arrays.mean[: n + 1], arrays.second[: n + 1])
 
     def take_rows(self, arrays: dict[str, Any]) -> None:
         """Take over arrays of as many rows, by their names in `RowArrays`."""

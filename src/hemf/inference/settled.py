@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from hemf.model.packing import Array, unpack
+from hemf.inference.rowstore import RowStore
+from hemf.model.packing import Array, lower_triangle, pack, unpack
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
 CARRY_EVERY = 4  # refreshes of each row of a side between two times that sums are carried along
 OTHER = {"user": "item", "item": "user"}
+ROUNDING = 100  # units in the last place that may be off after many sums
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
 
@@ -26,7 +29,7 @@ def spread(state: OnlineState, name: str) -> Array:
         return np.zeros(store.layout.packed, store.mean.dtype)
     known = state.spreads.get(name)
     if known is None or store.totals[2] - state.spread_at[name] >= store.n_rows:
-        rows, columns = np.tril_indices(store.layout.total)
+        rows, columns = lower_triangle(store.layout.total)
         share = (store.count / max(float(store.count.sum()), 1.0)).astype(store.mean.dtype)
         mean = store.mean
         products = (mean * share[:, None]).T @ mean
@@ -59,8 +62,30 @@ def carry(state: OnlineState, name: str) -> None:
     move = (product + ridge) @ np.linalg.inv(square + ridge)
     sums = state.stores[OTHER[name]]
     sums.moment[:] = sums.moment @ move.T
-    rows, columns = np.tril_indices(store.layout.total)
+    rows, columns = lower_triangle(store.layout.total)
     for begin in range(0, sums.n_rows, 2048):
         part = slice(begin, begin + 2048)
         moved = move @ unpack(sums.gram[part]) @ move.T
         sums.gram[part] = moved[:, rows, columns]
+
+
+def make_possible(store: RowStore, rows: npt.NDArray[np.int64]) -> None:
+    """Bring sums that ratings were taken out of to the nearest that ratings can add up to.
+
+    A rating was added with the factors of its time and is taken out with those of today, so that
+    what is left of Σ υ (n, r)(n, r)ᵀ may be no sum of squares: a row whose sums say that it has
+    less than no evidence would be believed to be anywhere.
+    """
+    total = store.layout.total
+    sums = np.empty((rows.size, total + 1, total + 1))
+    sums[:, :total, :total] = unpack(store.gram[rows].astype(np.float64))
+    sums[:, total, :total] = sums[:, :total, total] = store.moment[rows]
+    sums[:, total, total] = store.square[rows]
+    roots, directions = np.linalg.eigh(sums)
+    # What rounding alone has left below 0 stays: sums that were right are not touched.
+    wrong = roots[:, 0] < -ROUNDING * np.finfo(store.gram.dtype).eps * np.abs(roots[:, -1])
+    rows, roots, directions = rows[wrong], np.maximum(roots[wrong], 0.0), directions[wrong]
+    sums = (directions * roots[:, None, :]) @ directions.transpose(0, 2, 1)
+    store.gram[rows] = pack(sums[:, :total, :total])
+    store.moment[rows], store.square[rows] = sums[:, total, :total], sums[:, total, total]
+    store.settled[rows] = np.maximum(store.settled[rows], 0.0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
-SEARCH_EVERY = 1000  # refreshes of a side between searches for a new community
+SEARCH_EVERY = 1000  # refreshes of a side, at least, between searches for a new community
 GROWING = 0.01  # share of new ratings above which W0 is not learnt
 
 
@@ -37,7 +37,7 @@ def learn_row_scales(state: OnlineState, name: str) -> None:
     side, store = state.sides[name], state.stores[name]
     if side.noise_scales is None or state.options.evb is None:
         return
-    counts = np.rint(state.effective_counts(name)).astype(np.int64)
+    counts = np.rint(store.worth).astype(np.int64)
     errors = store.error / state.error_unit(name)
     scales, factor = learn_scales(side.noise_scales, errors, counts)
     store.shape[:], store.rate[:] = scales.shape, scales.rate
@@ -53,7 +53,7 @@ def learn_noise(state: OnlineState, name: str, errors: Float64 | None) -> None:
     if state.options.evb is None:
         return
     if errors is None:
-        noise = state.stores[name].totals[1] / max(float(state.effective_counts(name).sum()), 1.0)
+        noise = state.stores[name].totals[1] / max(float(state.stores[name].totals[3]), 1.0)
     elif errors.size:
         part = errors.size / (errors.size + min(NOISE_MEMORY, max(state.seen, 1)))
         noise = (1.0 - part) * state.noise + part * float(errors.mean())
@@ -90,7 +90,7 @@ def learn_priors(state: OnlineState) -> None:
 def search(state: OnlineState, name: str) -> None:
     """Look for a community among the rows refreshed of late."""
     side, store = state.sides[name], state.stores[name]
-    if store.totals[2] - state.searched[name] < SEARCH_EVERY:
+    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows):
         return
     recent = np.flatnonzero(store.touched > state.searched[name])
     state.searched[name] = float(store.totals[2])

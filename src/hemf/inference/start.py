@@ -14,7 +14,7 @@ from hemf.model.communities import Statistics, community_posterior
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
-from hemf.model.packing import Float64
+from hemf.model.packing import Float64, lower_triangle
 from hemf.model.side import Moments, Side
 
 FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance
@@ -46,7 +46,7 @@ def start_side(
         mean[:, factors[: directions.shape[1]]] = FACTOR_START * directions
     if layout.pinned >= 0:
         mean[:, layout.pinned] = 1.0
-    rows, columns = np.tril_indices(layout.total)
+    rows, columns = lower_triangle(layout.total)
     second = np.empty((n_rows, rows.size), dtype)
     np.multiply(mean[:, rows], mean[:, columns], out=second)
     prior = Prior.start(order, variance=FACTOR_VARIANCE, concentration=concentration, spread=spread)
@@ -103,7 +103,7 @@ def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
         (np.ones(n_rows), labels, np.arange(n_rows + 1)), shape=(n_rows, count)
     ).T.tocsr()
     free = side.layout.free
-    rows, columns = np.tril_indices(side.layout.total)
+    rows, columns = lower_triangle(side.layout.total)
     full = np.empty((count, side.layout.total, side.layout.total))
     packed = onehot @ side.moments.second.astype(np.float64)
     full[:, rows, columns] = packed

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import inner
+from hemf.kernels.compile import allocating, inner
 from hemf.kernels.lanes import WIDTH
 
 CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
@@ -71,7 +71,7 @@ def batch_rows(other_second: Any) -> int:
     return int(max(1, BATCH_BYTES // (row_bytes * WIDTH)) * WIDTH)
 
 
-@inner
+@allocating
 def gather_batch(
     start: int,
     count: int,
@@ -139,7 +139,7 @@ def load_lanes(
         square[b] = squares[first + b]
 
 
-@inner
+@allocating
 def load_block(
     start: int,
     count: int,
@@ -173,7 +173,7 @@ def load_block(
     return batch_start, gathered
 
 
-@inner
+@allocating
 def data_part(
     gram: Any,
     moment: Any,

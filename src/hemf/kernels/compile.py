@@ -40,9 +40,11 @@ def digest(folder: Path) -> str:
 _DIGEST = digest(Path(__file__).parent)
 
 
-def _jit(function: Callable[..., Any], **options: Any) -> Any:
+def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
     function.__qualname__ += f"_{_DIGEST}"
-    return numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    options = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": allocates, **options}
+    decorate: Any = numba.njit(**options)
+    return decorate(function)
 
 
 class Kernel:
@@ -53,11 +55,13 @@ class Kernel:
     returns nothing; their fields say what they hold: ``Annotated[Any, "{T}[:, ::1]"]``.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: str | tuple[Any, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], signature: str | tuple[Any, ...], *, allocates: bool
+    ) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._signature = signature
-        self._dispatcher = _jit(function)
+        self._dispatcher = _jit(function, allocates)
         self._ready: set[tuple[np.dtype[Any], ...]] = set()
 
     def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
@@ -78,14 +82,18 @@ def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
     if isinstance(signature, str):
         return signature.format(**names)
     types: list[Any] = []
-    tuple_type: Any = numba.types.NamedTuple
+    mixed: Any = numba.types.NamedTuple
+    uniform: Any = numba.types.NamedUniTuple
     for argument in signature:
         if isinstance(argument, str):
             types.append(_type(argument, names))
             continue
         hints = get_type_hints(argument, include_extras=True)
         fields = [_type(hint.__metadata__[0], names) for hint in hints.values()]
-        types.append(tuple_type(fields, argument))
+        is_uniform = len(set(fields)) == 1
+        types.append(
+            uniform(fields[0], len(fields), argument) if is_uniform else mixed(fields, argument)
+        )
     return numba.void(*types)
 
 
@@ -94,13 +102,27 @@ def _type(text: str, names: dict[str, str]) -> Any:
     return parse(f"void({text.format(**names)})")[0][0]
 
 
-def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Decorate a function as a `Kernel` of this signature, one text or a list of arguments."""
+def kernel(*signature: Any, allocates: bool = False) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function as a `Kernel` of this signature, one text or a list of arguments.
+
+    One that makes arrays has to say so. In all others nobody counts who holds an array, which a
+    function with dozens of them would spend most of its time on.
+    """
     first = signature[0]
     whole = " ".join(first.split()) if len(signature) == 1 else signature
-    return lambda function: Kernel(function, whole)
+    return lambda function: Kernel(function, whole, allocates=allocates)
 
 
 def inner(function: Callable[..., Any]) -> Any:
+    """Decorate a function that only kernels call, and that makes no arrays."""
+    return _jit(function, False, fastmath={"contract"}, forceinline=True)
+
+
+def summing(function: Callable[..., Any]) -> Any:
+    """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
+    return _jit(function, False, fastmath={"contract", "reassoc"}, forceinline=True)
+
+
+def allocating(function: Callable[..., Any]) -> Any:
     """Decorate a function that only kernels call."""
-    return _jit(function, fastmath={"contract"})
+    return _jit(function, True, fastmath={"contract"})

@@ -59,7 +59,8 @@ def go_down(
 
 @kernel(
     "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
-    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])"
+    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])",
+    allocates=True,
 )
 def descend(
     users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,

@@ -115,7 +115,9 @@ def extend(
     return True
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+@kernel(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", allocates=True
+)
 def lay_out(rows: Any, extra: Any, length: Any, room: Any, new_start: Any, new_room: Any) -> int:
     """Write where lists go in pools without gaps, with room for ``extra`` more entries in ``rows``.
 

@@ -12,16 +12,17 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
+from hemf.kernels.lists import copy_entries
+from hemf.kernels.pairs import trace_product
 from hemf.kernels.record import recall, record, settle, withdraw
 from hemf.kernels.refresh import (
     add_rating,
     gather_row,
     publish,
     refresh,
-    scratch,
     weigh_row,
 )
-from hemf.kernels.structures import Rows, Rules, Shared
+from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared
 
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
@@ -30,14 +31,11 @@ STREAK = 64
 @inner
 def expected_error(own: Any, other: Any, i: int, j: int, value: float) -> float:
     """E(r - a_i·b_j)²."""
-    product, square, p = 0.0, 0.0, 0
+    product = 0.0
     for t in range(own.mean.shape[1]):
         product += np.float64(own.mean[i, t]) * other.mean[j, t]
-        for u in range(t + 1):
-            twice = 1.0 if t == u else 2.0
-            square += twice * own.second[i, p] * other.second[j, p]
-            p += 1
-    return max(value * value - 2.0 * value * product + square, 0.0)
+    square = trace_product(own.second[i], other.second[j], own.mean.shape[1])
+    return float(max(value * value - 2.0 * value * product + square, 0.0))
 
 
 @kernel(
@@ -50,18 +48,20 @@ def expected_error(own: Any, other: Any, i: int, j: int, value: float) -> float:
     Rules,
     "float64",
     "int64[::1]",
+    Outer,
 )
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: Any, is_new: Any,
+    keep: Any, is_new: Any, memory: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k in range(rows.size):
+        i, j = rows[k], others[k]
         if codes[k] < 0:
-            withdraw(own, other, rules, keep, rows[k], others[k], previous[k])
+            withdraw(own, other, rules, keep, i, j, previous[k], memory)
             is_new[k] = 0
         else:
-            is_new[k] = record(own, other, rules, keep, rows[k], others[k], codes[k], previous[k])
+            is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k], memory)
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, Rows, "int64[::1]")
@@ -73,30 +73,39 @@ def recall_all(user_rows: Any, item_rows: Any, users: Any, items: Any, previous:
             previous[k] = code
 
 
-@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64")
+@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer)
 def settle_all(
-    rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any
+    rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any, memory: Any
 ) -> None:
     """Add ratings, oldest first, to the sums of those that are not listed."""
     for k in range(rows.size):
-        settle(own, other, rules, keep, rows[k], others[k], codes[k])
+        settle(own, other, rules, keep, rows[k], others[k], codes[k], memory)
 
 
-@kernel("int64[::1]", Rows, Rows, Shared, Rules)
-def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any) -> None:
+@kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
+def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
     """Refresh rows one after the other."""
-    memory = scratch(own, shared)
     for k in range(rows.size):
         refresh(own, other, shared, rules, rows[k], memory)
 
 
+@kernel("int64", Rows, Rows, Shared, Rules, Scratch)
+def refresh_again(times: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
+    """Refresh the one row there is several times over, as q(a, z) and q(τ) depend on each other."""
+    squares = gather_row(own, other, shared, rules, 0, memory)
+    for _ in range(times):
+        kept = weigh_row(own, shared, rules, 0, memory)
+        publish(own, shared, 0, kept, squares, memory)
+
+
 @kernel(
     "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Shared, Shared, Rules,
-    "float64[::1]", "float64[::1]", "int64[::1]",
+    "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer,
 )  # fmt: skip
 def stream(
     user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
-    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any,
+    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, user_memory: Any,
+    item_memory: Any, products: Any,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's row, then its item's.
 
@@ -104,9 +113,7 @@ def stream(
     E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
     it: another row, or the communities in the end.
     """
-    user_memory, item_memory = scratch(users, user_shared), scratch(items, item_shared)
-    past_mean = np.empty(items.mean.shape[1], items.mean.dtype)
-    past_second = np.empty(items.second.shape[1], items.second.dtype)
+    past_mean, past_second = user_memory.past_mean, user_memory.past_second
     past_weight, past_value, squares = items.weight[0], rules.levels[0], 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     complete = rules.window < 0 and user_shared.keep == 1.0
@@ -118,7 +125,7 @@ def stream(
         if waiting >= 0 and waiting != i:
             publish(users, user_shared, waiting, kept, squares, user_memory)
         previous = recall(users, items, i, j)
-        record(users, items, rules, user_shared.keep, i, j, code, previous)
+        record(users, items, rules, user_shared.keep, i, j, code, previous, products)
         value = rules.levels[code]
         if i == past_user and previous < 0 and streak < STREAK:
             # Since this user's last rating nothing has changed but the item that it was of.
@@ -137,17 +144,20 @@ def stream(
             streak = 0
         kept = weigh_row(users, user_shared, rules, i, user_memory)
         waiting = i
+        if not complete:
+            publish(users, user_shared, i, kept, squares, user_memory)
+            waiting = np.int64(-1)
         past_user = i if complete else np.int64(-1)
         past_item, past_value, past_weight = j, value, items.weight[j]
-        past_mean[:] = items.mean[j]
-        past_second[:] = items.second[j]
-        record(items, users, rules, item_shared.keep, j, i, code, previous)
-        is_due = due(items, item_shared, j)
-        if is_due or not complete:
-            publish(users, user_shared, i, kept, squares, user_memory)
-            waiting = -1
-        if is_due:
+        copy_entries(items.mean[j], 0, past_mean, 0, past_mean.size)
+        copy_entries(items.second[j], 0, past_second, 0, past_second.size)
+        record(items, users, rules, item_shared.keep, j, i, code, previous, products)
+        if due(items, item_shared, user_shared, j):
+            if waiting >= 0:
+                publish(users, user_shared, i, kept, squares, user_memory)
+                waiting = np.int64(-1)
             refresh(items, users, item_shared, rules, j, item_memory)
+            items.met[j] = np.int64(user_shared.totals[2])
         if not complete:
             weight = np.float64(users.weight[i]) * items.weight[j]
             errors[k] = weight * expected_error(users, items, i, j, value)
@@ -168,6 +178,7 @@ def forecast(users: Any, items: Any, user_shared: Any, item_shared: Any, i: int,
 
 
 @inner
-def due(own: Any, shared: Any, i: int) -> bool:
-    """Whether a row has so many new ratings for its size that it should be refreshed."""
-    return bool(own.pending[i] >= min(shared.patience, 1 + own.count[i] // 20))
+def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
+    """Whether a row has many new ratings for its size, or the other side has changed much."""
+    changed = other_shared.totals[2] - own.met[i] > shared.change
+    return bool(changed or own.pending[i] > shared.patience * own.count[i])

@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import kernel
+from hemf.kernels.compile import kernel, summing
+
+
+@summing
+def trace_product(s: Any, u: Any, order: int) -> float:
+    """tr(S U) of two packed symmetric matrices."""
+    twice, diagonal = 0.0, 0.0
+    for p in range(s.size):
+        twice += np.float64(s[p]) * np.float64(u[p])
+    for i in range(order):
+        p = i * (i + 1) // 2 + i
+        diagonal += np.float64(s[p]) * np.float64(u[p])
+    return 2.0 * twice - diagonal
 
 
 @kernel(
@@ -37,13 +49,5 @@ def pair_moments(
             product += np.float64(m[t]) * np.float64(n[t])
         mean[k] = product
         if with_variance:
-            s, u = left_second[left[k]], right_second[right[k]]
-            square = 0.0
-            p = 0
-            for i in range(total):
-                for _ in range(i):
-                    square += 2.0 * np.float64(s[p]) * np.float64(u[p])
-                    p += 1
-                square += np.float64(s[p]) * np.float64(u[p])
-                p += 1
+            square = trace_product(left_second[left[k]], right_second[right[k]], total)
             variance[k] = max(square - product * product, 0.0)

@@ -12,29 +12,36 @@ import numpy as np
 
 from hemf.kernels.compile import inner
 from hemf.kernels.lists import append, drop, find
+from hemf.kernels.vectors import put_products
 
 
 @inner
-def settle(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+def settle(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
+) -> None:
     """Add a rating to the sums of those that are not listed."""
     if keep < 1.0:
-        own.gram[i] *= keep
-        own.moment[i] *= keep
+        for p in range(own.gram.shape[1]):
+            own.gram[i, p] *= keep
+        for t in range(own.moment.shape[1]):
+            own.moment[i, t] *= keep
         own.square[i] *= keep
         own.settled[i] *= keep
-    add_settled(own, other, i, j, other.weight[j], rules.levels[code])
+    add_settled(own, other, i, j, other.weight[j], rules.levels[code], memory)
 
 
 @inner
-def add_settled(own: Any, other: Any, i: int, j: int, weight: float, value: float) -> None:
+def add_settled(
+    own: Any, other: Any, i: int, j: int, weight: float, value: float, memory: Any
+) -> None:
     """Add one rating to a row's sums; with a negative weight, take it out."""
     gram, moment, mean = own.gram[i], own.moment[i], other.mean[j]
-    p = 0
     for t in range(mean.size):
+        memory.vector[t] = mean[t]
         moment[t] += weight * value * mean[t]
-        for u in range(t + 1):
-            gram[p] += weight * mean[t] * mean[u]
-            p += 1
+    put_products(memory.products, memory.vector, mean.size, weight)
+    for p in range(gram.size):
+        gram[p] += memory.products[p]
     own.square[i] += weight * value * value
     own.settled[i] += weight
 
@@ -49,8 +56,9 @@ def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
 
 @inner
 def record(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
-) -> int:
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
+    memory: Any,
+) -> int:  # fmt: skip
     """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
 
     A rating that is not listed is new, unless its ``previous`` code (or else -1) is given.
@@ -69,12 +77,12 @@ def record(
         return 0
     own.count[i] += 1
     if rules.window == 0:
-        settle(own, other, rules, keep, i, j, code)
+        settle(own, other, rules, keep, i, j, code, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
     if 0 < rules.window < own.length[i]:
         oldest = own.start[i]
-        settle(own, other, rules, keep, i, own.other[oldest], own.code[oldest])
+        settle(own, other, rules, keep, i, own.other[oldest], own.code[oldest], memory)
         drop(own.start, own.length, own.other, own.code, i, oldest)
     return 1
 
@@ -93,7 +101,9 @@ def recall(users: Any, items: Any, i: int, j: int) -> int:
 
 
 @inner
-def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+def withdraw(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
+) -> None:
     """Take a rating of row i out of its history, or of the sums where it is not listed."""
     own.pending[i] += 1
     position = find(own.start, own.length, own.other, i, j)
@@ -101,7 +111,7 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
         drop(own.start, own.length, own.other, own.code, i, position)
     elif own.gram.shape[1] > 0:
         weight = settled_weight(own, other, keep, i, j)
-        add_settled(own, other, i, j, -weight, rules.levels[code])
+        add_settled(own, other, i, j, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         own.gram[i] = 0.0

@@ -6,7 +6,7 @@ are the named tuples of `structures`, whose fields say what they hold.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
 
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: float, is_new: Any,
+    keep: float, is_new: Any, _memory: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k, (i, j) in enumerate(zip(rows, others, strict=True)):
@@ -161,7 +161,6 @@ def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
     young = own.count[i] >= 1.5 * own.judged[i] or int(shared.totals[2]) % 8 == 0
     if shared.log_weight.size > 1 and its_own.size and not (rules.thorough or young):
         return its_own.astype(np.int64)
-    own.judged[i] = own.count[i]
     return np.arange(shared.log_weight.size)
 
 
@@ -195,10 +194,21 @@ def give(own: Any, shared: Any, i: int, sign: float) -> None:
     shared.totals[1] += sign * float(own.weight[i]) * own.error[i]
 
 
-def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
-    """Bring q(a_i, z_i), then q(τ_i), to their optimum; communities change by new less old."""
+class Posterior(NamedTuple):
+    """What has been found of a row: its communities, likeliest first, and its moments."""
+
+    communities: Any
+    share: Float64
+    means: Float64
+    covariances: Float64
+    second: Float64
+    error: float
+    considered: int
+
+
+def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterior:
+    """Find the optimum of q(a_i, z_i); write its mean, which is all that forecasts look at."""
     which = candidates(own, shared, rules, i)
-    give(own, shared, i, -1.0)
     data = data_part(own, other, shared, rules, i)
     G, h = free_part(data[0], data[1], shared.free, shared.pinned)
     own_covariance = which if shared.precision.shape[0] > 1 else [0]
@@ -210,18 +220,29 @@ def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
         log_q[c] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
     kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
     means, covariances = means[kept], covariances[kept]
-    own.membership[i], own.listed[i] = 0.0, -1
-    for slot, (c, share, m, S) in enumerate(zip(kept, q, means, covariances, strict=True)):
-        own.listed[i, slot] = which[c]
-        own.membership[i, which[c]] = share
-        second = triangle(S + np.outer(m, m))
-        own.parts[i, slot] = share * np.concatenate([[1.0], m, second])
-    own.mean[i], own.second[i], error = row_moments(
+    own.mean[i], second, error = row_moments(
         q, means, covariances, data, shared.free, shared.pinned
     )
-    own.entropy[i], own.error[i] = entropy(q, covariances), max(error, 0.0)
+    return Posterior(which[kept], q, means, covariances, second, error, which.size)
+
+
+def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
+    """Write what was found of a row, then q(τ_i); communities change by new less old."""
+    give(own, shared, i, -1.0)
+    if found.considered == shared.log_weight.size:
+        own.judged[i] = own.count[i]
+    own.membership[i], own.listed[i] = 0.0, -1
+    for slot, (d, share, m, S) in enumerate(zip(*found[:4], strict=True)):
+        own.listed[i, slot] = d
+        own.membership[i, d] = share
+        own.parts[i, slot] = share * np.concatenate([[1.0], m, triangle(S + np.outer(m, m))])
+    own.second[i], own.error[i] = found.second, max(found.error, 0.0)
+    own.entropy[i] = entropy(found.share, found.covariances)
+    worth = effective(own.count[i], shared.keep)
+    shared.totals[3] += worth - own.worth[i]
+    own.worth[i] = worth
     if shared.prior_shape > 0.0:
-        own.shape[i] = shared.prior_shape + 0.5 * effective(own.count[i], shared.keep)
+        own.shape[i] = shared.prior_shape + 0.5 * worth
         own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
         own.weight[i] = own.shape[i] / own.rate[i]
     give(own, shared, i, 1.0)
@@ -229,7 +250,12 @@ def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
     own.pending[i], own.touched[i] = 0, shared.totals[2]
 
 
-def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any) -> None:
+def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
+    """Bring q(a_i, z_i), then q(τ_i), to their optimum."""
+    publish(own, shared, i, weigh_row(own, other, shared, rules, i))
+
+
+def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, _memory: Any) -> None:
     """Refresh rows one after the other."""
     for i in rows:
         refresh(own, other, shared, rules, i)
@@ -254,27 +280,44 @@ def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
     return float(max(r * r - 2.0 * r * m @ n + np.trace(A @ B), 0.0))
 
 
-def due(own: Any, shared: Any, i: int) -> bool:
-    """Whether a row is refreshed: at every twentieth of its ratings, or when patience ends."""
-    return bool(own.pending[i] >= min(shared.patience, 1 + own.count[i] // 20))
+def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
+    """Whether a row is refreshed: too many of its ratings pending, or too much has changed."""
+    waited = own.pending[i] > shared.patience * own.count[i]
+    return bool(waited or other_shared.totals[2] - own.met[i] > shared.change)
 
 
 def stream(
     user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
-    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any,
+    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, *_memory: Any,
 ) -> None:  # fmt: skip
-    """Predict each rating, then learn it; ``spent`` is left alone."""
+    """Predict each rating, then learn it; ``spent`` is left alone.
+
+    What was found of a user waits to be published while only the user's own ratings come, where
+    their whole history is at hand: no other row reads it.
+    """
+    complete = rules.window < 0 and user_shared.keep == 1.0
+    waiting: tuple[int, Posterior] | None = None
     for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
         known = [(users, user_shared, i), (items, item_shared, j)]
         left, right = (s.mean[row] if s.count[row] else c.expected for s, c, row in known)
         forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
+        if waiting is not None and waiting[0] != i:
+            publish(users, user_shared, *waiting)
         previous = recall(users, items, i, j)
-        for own, other, shared, row, column in (
-            (users, items, user_shared, i, j),
-            (items, users, item_shared, j, i),
-        ):
-            record(own, other, rules, shared.keep, row, column, code, previous)
-            if due(own, shared, row):
-                refresh(own, other, shared, rules, row)
-        weight = float(users.weight[i]) * float(items.weight[j])
-        errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
+        record(users, items, rules, user_shared.keep, i, j, code, previous)
+        waiting = i, weigh_row(users, items, user_shared, rules, i)
+        if not complete:
+            publish(users, user_shared, *waiting)
+            waiting = None
+        record(items, users, rules, item_shared.keep, j, i, code, previous)
+        if due(items, item_shared, user_shared, j):
+            if waiting is not None:
+                publish(users, user_shared, *waiting)
+                waiting = None
+            refresh(items, users, item_shared, rules, j)
+            items.met[j] = user_shared.totals[2]
+        if not complete:
+            weight = float(users.weight[i]) * float(items.weight[j])
+            errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
+    if waiting is not None:
+        publish(users, user_shared, *waiting)

@@ -8,7 +8,7 @@ stream.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,52 +16,10 @@ from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner
 
+ROUNDING_OF_SINGLE = 1e-6
+ROUNDING_OF_DOUBLE = 1e-14
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
-
-
-class Scratch(NamedTuple):
-    """Working memory of one refresh."""
-
-    values: Any
-    gram: Any
-    moment: Any
-    data: Any
-    pull: Any
-    factors: Any
-    solutions: Any
-    half_log_det: Any
-    share: Any
-    candidates: Any
-    kept: Any
-    inverse: Any
-    work: Any
-    mean: Any
-    second: Any
-
-
-@inner
-def scratch(own: Any, shared: Any) -> Any:
-    """Return working memory for the rows of a side; histories may grow beyond it."""
-    order, communities = shared.free.size, shared.pull.shape[0]
-    dtype = own.mean.dtype
-    return Scratch(
-        np.empty(1024, dtype),
-        np.empty(own.second.shape[1], dtype),
-        np.empty(own.mean.shape[1], dtype),
-        np.empty((order, order)),
-        np.empty(order),
-        np.empty((communities, order, order)),
-        np.empty((communities, order)),
-        np.empty(communities),
-        np.empty(communities),
-        np.empty(communities, np.int64),
-        np.empty(communities, np.int64),
-        np.empty((order, order)),
-        np.empty((order, order)),
-        np.empty(order),
-        np.empty(order * (order + 1) // 2),
-    )
 
 
 @inner
@@ -134,7 +92,6 @@ def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
                 n += 1
         if n > 0:
             return n
-    own.judged[i] = own.count[i]
     for d in range(communities):
         memory.candidates[d] = d
     return int(communities)
@@ -237,59 +194,65 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     order = free.size
     gram, moment, data = memory.gram, memory.moment, memory.data
     scale = own.weight[i] / rules.noise
-    for t in range(order):
-        h = np.float64(moment[free[t]])
+    rounding = ROUNDING_OF_SINGLE if moment.itemsize == 4 else ROUNDING_OF_DOUBLE
+    for u in range(order):
+        h = np.float64(moment[free[u]])
         if pinned >= 0:
-            h -= np.float64(gram[packed(free[t], pinned)])
-        memory.pull[t] = scale * h
-        for u in range(t, order):
+            h -= np.float64(gram[packed(free[u], pinned)])
+        data[u, order] = scale * h
+        for t in range(u + 1):
             data[t, u] = scale * gram[packed(free[u], free[t])]
     n = choose(own, shared, rules, i, memory)
+    memory.considered[0] = n
     for c in range(n):
         d = memory.candidates[c]
         precision = shared.precision[min(d, shared.precision.shape[0] - 1)]
-        u, y = memory.factors[c], memory.solutions[c]
+        u = memory.factors[c]
         for s in range(order):
-            y[s] = memory.pull[s] + shared.pull[d, s]
-            for t in range(s, order):
+            for t in range(order):
                 u[s, t] = data[s, t] + precision[s, t]
-        memory.half_log_det[c] = solve.factorise(u)
-        square = solve.solve_forward(u, y)
+            u[s, order] = data[s, order] + shared.pull[d, s]
+        memory.half_log_det[c] = solve.factorise(u, memory.reciprocals[c], rounding)
+        square = solve.square(u, memory.reciprocals[c])
         memory.share[c] = shared.log_weight[d] + memory.half_log_det[c] + 0.5 * square
     kept = weigh(own, shared, rules, n, memory)
     memory.mean[:] = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
-        solve.solve_backward(memory.factors[c], memory.solutions[c])
+        solve.solve_backward(memory.factors[c], memory.reciprocals[c], memory.solutions[c])
         for t in range(order):
             memory.mean[t] += memory.share[c] * memory.solutions[c, t]
     if pinned >= 0:
         own.mean[i, pinned] = 1.0
     for t in range(order):
         own.mean[i, free[t]] = memory.mean[t]
-    return kept
+    return int(kept)
 
 
 @inner
 def publish(own: Any, shared: Any, i: int, kept: int, squares: float, memory: Any) -> None:
     """Write what `weigh_row` found: moments, what communities are given, and q(τ_i)."""
     leave(own, shared, i)
+    if memory.considered[0] == shared.pull.shape[0]:
+        own.judged[i] = own.count[i]
     memory.second[:] = 0.0
     entropy = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
         q = memory.share[c]
         entropy += q * (memory.half_log_det[c] - np.log(q))
-        solve.invert(memory.factors[c], memory.work, memory.inverse)
+        solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
         join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
     own.entropy[i] = entropy
     own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
+    ratings = effective(own.count[i], shared.keep)
+    shared.totals[3] += ratings - own.worth[i]
+    own.worth[i] = ratings
     if shared.prior_shape > 0.0:
-        ratings = effective(own.count[i], shared.keep)
         own.shape[i] = shared.prior_shape + 0.5 * ratings
         own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
         own.weight[i] = own.shape[i] / own.rate[i]
-    shared.totals[0] += entropy
+    shared.totals[0] += own.entropy[i]
     shared.totals[1] += own.weight[i] * own.error[i]
     shared.totals[2] += 1.0
     own.pending[i] = 0

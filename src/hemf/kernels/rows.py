@@ -50,7 +50,8 @@ from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_f
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
     float64[::1], boolean,
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
-    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])"""
+    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
+    allocates=True,
 )
 def coupled_rows(
     begin: Any,
@@ -181,7 +182,8 @@ def coupled_rows(
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
     float64[::1], boolean,
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
-    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])"""
+    float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
+    allocates=True,
 )
 def mean_field_rows(
     begin: Any,

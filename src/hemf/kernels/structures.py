@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+
+from hemf.kernels.vectors import LANES, WIDE
+
 Whole = Annotated[Any, "int64"]
 Number = Annotated[Any, "float64"]
 Wholes = Annotated[Any, "int64[::1]"]
 Numbers = Annotated[Any, "float64[::1]"]
 Vector = Annotated[Any, "{T}[::1]"]
 Table = Annotated[Any, "{T}[:, ::1]"]
+Square = Annotated[Any, "float64[:, ::1]"]
+Squares = Annotated[Any, "float64[:, :, ::1]"]
 
 
 class Rows(NamedTuple):
@@ -36,12 +42,16 @@ class Rows(NamedTuple):
     """Σ_d q(½ ln|S| - ln q)."""
     count: Wholes
     """Ratings learnt."""
+    worth: Numbers
+    """What they were worth at the last refresh, each weighed by how old it was."""
     judged: Wholes
     """Ratings there were when all communities were last considered."""
     pending: Wholes
     """Ratings recorded since the last refresh."""
     touched: Wholes
     """When the row was last refreshed, in refreshes of the side."""
+    met: Wholes
+    """Refreshes that the other side had had by then."""
     start: Wholes
     length: Wholes
     other: Annotated[Any, "int32[::1]"]
@@ -71,7 +81,7 @@ class Shared(NamedTuple):
     scatter: Annotated[Any, "float64[:, ::1]"]
     """ρ_d, Σ q m and Σ q (S + mmᵀ), the last packed, (C, triangle)."""
     totals: Numbers
-    """Σ entropy, Σ τ error, refreshes so far."""
+    """Σ entropy, Σ τ error, refreshes so far, Σ worth."""
     free: Wholes
     """Which coordinates the posterior covers."""
     pinned: Whole
@@ -89,8 +99,10 @@ class Shared(NamedTuple):
     """
     keep: Number
     """Forgetting factor γ."""
-    patience: Whole
-    """A row with many ratings is refreshed when this many are pending."""
+    patience: Number
+    """A row is refreshed when more than this part of its ratings is pending,"""
+    change: Number
+    """or when the other side has had more than so many refreshes since it last was."""
 
 
 class Rules(NamedTuple):
@@ -106,3 +118,68 @@ class Rules(NamedTuple):
     """Communities with less of a row are left out."""
     thorough: Whole
     """Consider all communities at every refresh."""
+
+
+class Outer(NamedTuple):
+    """Working memory of sums: a vector, and its products with itself."""
+
+    vector: Vector
+    products: Vector
+
+
+class Scratch(NamedTuple):
+    """Working memory of one refresh; systems as in `hemf.kernels.solve`."""
+
+    values: Vector
+    gram: Vector
+    moment: Vector
+    data: Square
+    factors: Squares
+    reciprocals: Square
+    solutions: Square
+    half_log_det: Numbers
+    share: Numbers
+    candidates: Wholes
+    considered: Wholes
+    kept: Wholes
+    inverse: Square
+    work: Square
+    mean: Numbers
+    second: Numbers
+    past_mean: Vector
+    past_second: Vector
+
+
+def outer(own: Rows) -> Outer:
+    """Return working memory for what a side sums up."""
+    dtype = own.mean.dtype
+    return Outer(
+        np.zeros(own.mean.shape[1] + WIDE, dtype), np.zeros(own.second.shape[1] + WIDE, dtype)
+    )
+
+
+def scratch(own: Rows, shared: Shared) -> Scratch:
+    """Return working memory for the rows of a side."""
+    total, packed, dtype = own.mean.shape[1], own.second.shape[1], own.mean.dtype
+    communities, order = shared.pull.shape
+    system = order, (order // LANES + 1) * LANES
+    return Scratch(
+        values=np.zeros(1024, dtype),
+        gram=np.zeros(packed, dtype),
+        moment=np.zeros(total, dtype),
+        data=np.zeros(system),
+        factors=np.zeros((communities, *system)),
+        reciprocals=np.zeros((communities, order)),
+        solutions=np.zeros((communities, order)),
+        half_log_det=np.zeros(communities),
+        share=np.zeros(communities),
+        candidates=np.zeros(communities, np.int64),
+        considered=np.zeros(1, np.int64),
+        kept=np.zeros(communities, np.int64),
+        inverse=np.zeros(system),
+        work=np.zeros(system),
+        mean=np.zeros(order),
+        second=np.zeros(order * (order + 1) // 2),
+        past_mean=np.zeros(total, dtype),
+        past_second=np.zeros(packed, dtype),
+    )

@@ -13,6 +13,7 @@ algorithm. Without offsets (the paper's plain form) the vectors are just the fac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ class Layout:
             return cls(total=n_factors, pinned=-1)
         return cls(total=n_factors + 2, pinned=0 if side == "user" else 1)
 
-    @property
+    @cached_property
     def free(self) -> npt.NDArray[np.int64]:
         """Coordinates that the posterior covers: the offset first, then the factors."""
         return np.array([t for t in range(self.total) if t != self.pinned], dtype=np.int64)

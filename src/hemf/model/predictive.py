@@ -1,4 +1,4 @@
-"""What the model expects of a pair, how sure it is, and what it expects of a stranger.
+"""What the model expects of a pair, and how sure it is.
 
 All of it in the standardised scale of the fit; `hemf.estimator` puts it back on the ratings'.
 """
@@ -10,41 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hemf.model.communities import Communities
-from hemf.model.layout import Layout
-from hemf.model.packing import Float64
+from hemf.model.packing import Float64, lower_triangle
 from hemf.model.side import Moments, Side
 
 Rows = npt.NDArray[np.int64]
 COLUMNS = 4096  # rows of the other side that are turned to double precision at a time
 
 
-def prior_predictive(communities: Communities, layout: Layout) -> tuple[Float64, Float64]:
-    """Mean and packed second moment of a row that nothing is known of, pinned one included.
-
-    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ.
-    """
-    weights, order = communities.sticks.weights, communities.order
-    # E[Σ] = W/(ι-L-1) exists only for ι > L+1; where it does not, the mode W/(ι+L+1) stands in.
-    freedom = communities.dof - order - 1.0
-    divisor = np.where(freedom > 0.0, freedom, communities.dof + order + 1.0)
-    covariance = communities.scale / divisor[:, None, None]
-    spread = np.broadcast_to(covariance, (communities.count, order, order))
-    means = communities.mean
-    mean = weights @ means
-    second = np.einsum("d,dij->ij", weights * (1.0 + 1.0 / communities.strength), spread)
-    second = second + np.einsum("d,di,dj->ij", weights, means, means)
-    full_mean = np.ones(layout.total)
-    full_mean[layout.free] = mean
-    full = np.outer(full_mean, full_mean)
-    full[np.ix_(layout.free, layout.free)] = second
-    rows, columns = np.tril_indices(layout.total)
-    return full_mean, full[rows, columns]
-
-
 def with_stranger(side: Side) -> Moments:
     """Moments of a side's rows with one more at the end: the row that nothing is known of."""
-    mean, second = prior_predictive(side.communities, side.layout)
+    mean, second = side.stranger
     dtype = side.moments.mean.dtype
     return Moments(
         np.vstack([side.moments.mean, mean.astype(dtype)]),
@@ -95,7 +70,7 @@ def draw_scores(
     """
     draws = draw_vectors(left, rows, rng).astype(right.mean.dtype)
     mean = draws @ right.mean.T
-    i, j = np.tril_indices(draws.shape[1])
+    i, j = lower_triangle(draws.shape[1])
     outer = draws[:, i] * draws[:, j] * trace_weights(right)
     spread = np.maximum(outer @ right.second.T - mean * mean, 0.0)
     return np.asarray(mean + np.sqrt(spread) * rng.standard_normal(mean.shape))
@@ -104,7 +79,7 @@ def draw_scores(
 def draw_vectors(side: Moments, rows: Rows, rng: np.random.Generator) -> Float64:
     """One draw of each row's vector from a Gaussian with the row's posterior moments."""
     mean = side.mean[rows].astype(np.float64)
-    i, j = np.tril_indices(mean.shape[1])
+    i, j = lower_triangle(mean.shape[1])
     covariance = np.zeros((rows.size, mean.shape[1], mean.shape[1]))
     covariance[:, i, j] = side.second[rows] - mean[:, i] * mean[:, j]
     covariance[:, j, i] = covariance[:, i, j]
@@ -115,7 +90,7 @@ def draw_vectors(side: Moments, rows: Rows, rng: np.random.Generator) -> Float64
 
 def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
     """Weights that make the product of two packed symmetric matrices their trace product."""
-    i, j = np.tril_indices(side.mean.shape[1])
+    i, j = lower_triangle(side.mean.shape[1])
     return np.where(i == j, 1.0, 2.0).astype(side.mean.dtype)
 
 

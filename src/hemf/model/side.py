@@ -11,6 +11,7 @@ from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
+from hemf.model.stranger import prior_predictive
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ class Side:
         if statistics is not None:
             self.statistics = statistics
         self.communities = community_posterior(self.statistics, self.prior)
+
+    @property
+    def stranger(self) -> tuple[Float64, Float64]:
+        """Mean and packed second moment of a row that nothing is known of."""
+        known = self.__dict__.get("_stranger")
+        if known is None or known[0] is not self.communities:
+            moments = prior_predictive(self.communities, self.layout)
+            known = self.__dict__["_stranger"] = (self.communities, moments)
+        stranger: tuple[Float64, Float64] = known[1]
+        return stranger
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""
