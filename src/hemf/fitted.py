@@ -196,10 +196,10 @@ class Fitted(Parametrised):
 
     def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return these rows with -1, a stranger's, for those that have no rating in training."""
-        counts = self._fitted().counts(side)
-        if not counts.size:
+        state = self._fitted()
+        if not state.sides[side].n_rows:
             return np.full(rows.size, -1)
-        return np.where((rows >= 0) & (counts[rows] > 0), rows, -1)
+        return np.where((rows >= 0) & (state.counts(side, rows) > 0), rows, -1)
 
     def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         """Raise an error that names the first of these ids, if there is any."""

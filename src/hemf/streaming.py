@@ -58,12 +58,11 @@ class Learner:
         return self._table
 
 
-def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
+def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) -> Learner:
     """Return a learner that goes on from a fitted model, or starts from nothing.
 
     ``values`` are ratings that may be looked at to begin with.
     """
-    options = online_options(model)
     learner: Learner | None = getattr(model, "_learner", None)
     if learner is not None:
         if options != learner.state.options:
@@ -75,9 +74,10 @@ def begin(model: HeMF, values: npt.NDArray[np.float32]) -> Learner:
         data, fitted = model._table, model.state_
         assert isinstance(fitted, BatchState)
         book = RatingBook()
-        state = OnlineState.adopt(
-            fitted, _by_age(data, book), book, options, centre=model.global_mean_, rng=rng
-        )
+        with one_blas_thread():
+            state = OnlineState.adopt(
+                fitted, _by_age(data, book), book, options, centre=model.global_mean_, rng=rng
+            )
         # Copies, and without ids that were added since the fit.
         users, items = (
             Vocabulary(data.users.ids[: data.n_users]),
@@ -161,8 +161,7 @@ def partial_fit(
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
         taken = _removed(removed, columns, users, items, needs_rating=options.window != ALL)
-    with one_blas_thread():
-        learner = begin(model, values)
+    learner = begin(model, values, options)
     state = learner.state
     check_proportion(state, values)
     if taken is not None:
@@ -198,7 +197,8 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     expected, seconds = np.empty(values.size), np.empty(values.size)
     with model._turn, uninterrupted(), one_blas_thread():
         fresh = not hasattr(model, "state_")
-        learner = begin(model, values[:1])  # the first alone: later ones are not known yet
+        # The first rating alone: later ones are not known yet.
+        learner = begin(model, values[:1], online_options(model))
         state = learner.state
         check_proportion(state, values)
         begun = time.perf_counter()

@@ -292,7 +292,7 @@ def test_records_equal_the_reference(seed: int, keep: float, **shape: Any) -> No
         state, is_new = copied(made), np.full(12, -7)
         run(
             users, items, codes, before, state["user"], state["item"], state["rules"], keep, is_new,
-            filled(outer(state["user"])),
+            filled(outer(state["user"].mean, state["user"].second)),
         )  # fmt: skip
         results.append((state, is_new))
     (ours, ours_new), (theirs, theirs_new) = results
@@ -322,7 +322,7 @@ def streamed(
             state["user shared"], state["item shared"], state["rules"],
             forecasts[part], errors[part], spent[part],
             *(filled(scratch(state[name], state[f"{name} shared"])) for name in SIDES),
-            filled(outer(state["user"])),
+            filled(outer(state["user"].mean, state["user"].second)),
         )  # fmt: skip
     return state, forecasts, errors
 
@@ -463,7 +463,7 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
     codes = rng.integers(0, LEVELS, rated.size)
     compiled("record_all", made)(
         np.zeros_like(rated), rated, codes, np.full(rated.size, -1), own, other, made["rules"],
-        keep, np.zeros_like(rated), outer(own),
+        keep, np.zeros_like(rated), outer(own.mean, own.second),
     )  # fmt: skip
     weights = keep ** np.arange(rated.size)[::-1]
     G, h, squares = reference_online.data_part(own, other, made["user shared"], made["rules"], 0)
@@ -561,7 +561,7 @@ def test_a_strided_array_is_a_type_error(group: str, field: str, rng: np.random.
 @pytest.mark.parametrize("field", ["vector", "products"])
 def test_strided_memory_of_sums_is_a_type_error(field: str, rng: np.random.Generator) -> None:
     made = case(rng, window=3)
-    memory = outer(made["user"])
+    memory = outer(made["user"].mean, made["user"].second)
     memory = memory._replace(**{field: strided(getattr(memory, field))})
     nothing = np.zeros(0, np.int64)
     with pytest.raises(TypeError):

@@ -85,4 +85,5 @@ def outer(state: OnlineState) -> Any:
     """Return working memory for sums."""
     from hemf.kernels import structures
 
-    return structures.outer(rows(state, "user"))
+    store = state.stores["user"]
+    return structures.outer(store.mean, store.second)

@@ -251,10 +251,10 @@ class OnlineState:
         self.point(name)  # the rows may have moved to make room
         return moments
 
-    def counts(self, name: str) -> Wholes:
-        """How many ratings each row of a side has."""
+    def counts(self, name: str, rows: Wholes | None = None) -> Wholes:
+        """How many ratings each row of a side has, or each of these."""
         counts: Wholes = self.stores[name].count
-        return counts
+        return counts if rows is None else np.asarray(counts[rows])
 
     def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
         """Rows of the other side that a row has rated, ascending, and the standardised ratings.

@@ -150,11 +150,10 @@ class Scratch(NamedTuple):
     past_second: Vector
 
 
-def outer(own: Rows) -> Outer:
-    """Return working memory for what a side sums up."""
-    dtype = own.mean.dtype
+def outer(mean: Any, second: Any) -> Outer:
+    """Return working memory for sums of rows with these moments."""
     return Outer(
-        np.zeros(own.mean.shape[1] + WIDE, dtype), np.zeros(own.second.shape[1] + WIDE, dtype)
+        np.zeros(mean.shape[1] + WIDE, mean.dtype), np.zeros(second.shape[1] + WIDE, mean.dtype)
     )
 
 

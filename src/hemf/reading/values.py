@@ -97,6 +97,9 @@ def _numbers(column: Any, what: str) -> NDArray[Any]:
 
 
 def _numbers_from_objects(values: NDArray[Any], what: str) -> NDArray[np.float64]:
+    if set(map(type, values)) <= {int, float}:
+        with suppress(OverflowError):
+            return np.array(values, np.float64)
     numbers = np.empty(len(values), np.float64)
     for row, value in enumerate(values):
         if value is None or (is_missing(value) and not isinstance(value, float)):
