@@ -19,6 +19,7 @@ from hemf.inference.spectral import leading_directions
 from hemf.inference.start import NOISE_START, start_side
 from hemf.inference.trials import improve
 from hemf.model.layout import Layout
+from hemf.model.packing import Float64
 from hemf.model.side import Side
 
 MOST_TRIALS = 4  # how often a settled fit is shaken for a better number of communities
@@ -54,25 +55,37 @@ class FitResult:
     converged: bool
 
 
+def first_side(
+    name: str,
+    n_rows: int,
+    options: FitOptions,
+    rng: np.random.Generator,
+    directions: Float64 | None = None,
+) -> Side:
+    """Return a side before the first sweep, as options say."""
+    return start_side(
+        n_rows,
+        Layout.of(name, n_factors=options.n_factors, offsets=options.offsets),
+        tied=options.tied[name],
+        concentration=options.concentration,
+        spread=options.spread,
+        rng=rng,
+        dtype=options.dtype,
+        noise_scales=options.noise_scales[name],
+        directions=directions,
+    )
+
+
 def start_state(
     rows: dict[str, Rows], unit: float, options: FitOptions, rng: np.random.Generator
 ) -> BatchState:
     """Both sides before the first sweep; users, who are updated first, see the items' guess."""
     n_items = rows["item"].indptr.size - 1
     directions = {"item": leading_directions(rows["user"], n_items, options.n_factors, rng)}
-    sides: dict[str, Side] = {}
-    for name in SIDES:
-        sides[name] = start_side(
-            rows[name].indptr.size - 1,
-            Layout.of(name, n_factors=options.n_factors, offsets=options.offsets),
-            tied=options.tied[name],
-            concentration=options.concentration,
-            spread=options.spread,
-            rng=rng,
-            dtype=options.dtype,
-            noise_scales=options.noise_scales[name],
-            directions=directions.get(name),
-        )
+    sides = {
+        name: first_side(name, rows[name].indptr.size - 1, options, rng, directions.get(name))
+        for name in SIDES
+    }
     return BatchState(sides=sides, rows=rows, noise=NOISE_START, unit=unit)
 
 

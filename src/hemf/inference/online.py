@@ -23,12 +23,10 @@ from hemf.inference.beginnings import (
     restart,
     widen,
 )
-from hemf.inference.fit import FitOptions
+from hemf.inference.fit import FitOptions, first_side
 from hemf.inference.history import History, RatingBook
 from hemf.inference.rowstore import MOST_PARTS, RowStore
 from hemf.inference.settled import OTHER, make_possible
-from hemf.inference.start import start_side
-from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
@@ -182,16 +180,7 @@ class OnlineState:
         """Start from nothing: one community on each side, no rows."""
         sides, stores = {}, {}
         for name in SIDES:
-            side = start_side(
-                0,
-                Layout.of(name, n_factors=fit.n_factors, offsets=fit.offsets),
-                tied=fit.tied[name],
-                concentration=fit.concentration,
-                spread=fit.spread,
-                rng=rng,
-                dtype=fit.dtype,
-                noise_scales=fit.noise_scales[name],
-            )
+            side = first_side(name, 0, fit, rng)
             widen(side)
             sides[name] = side
             stores[name] = RowStore(
