@@ -233,7 +233,7 @@ def warm_up(output: Output, model: HeMF | SGD, *, online: bool = False) -> None:
     given = model.get_params()
     chosen = {name: quick.get(name, value) for name, value in given.items()}
     ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
-    with output.status("getting ready (the first run compiles kernels: about 20 seconds)"):
+    with output.status("getting ready (the first run compiles kernels: up to a minute)"):
         small = type(model)(**chosen).fit(ratings)
         small.predict([0], [0])
         if online:

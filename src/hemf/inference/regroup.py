@@ -22,7 +22,7 @@ from hemf.model.side import Side
 
 Wholes = npt.NDArray[np.int64]
 
-RECENT = 4096  # rows that are looked at for a community among them
+RECENT = 2048  # rows that are looked at for a community among them
 FEWEST = 8  # rows that can open a community
 LLOYD_STEPS = 5  # of k-means
 LEARNING = 2  # rounds in which the prior that moves are judged by is learnt

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
-SEARCH_EVERY = 1000  # refreshes of a side, at least, between searches for a new community
+SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
 GROWING = 0.01  # share of new ratings above which W0 is not learnt
 
 
@@ -90,7 +90,7 @@ def learn_priors(state: OnlineState) -> None:
 def search(state: OnlineState, name: str) -> None:
     """Look for a community among the rows refreshed of late."""
     side, store = state.sides[name], state.stores[name]
-    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows):
+    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows // 2):
         return
     recent = np.flatnonzero(store.touched > state.searched[name])
     state.searched[name] = float(store.totals[2])
