@@ -43,7 +43,7 @@ def run_process(*arguments: object, folder: Path, **environment: str) -> Run:
         encoding="utf-8",
         cwd=folder,
         env={**os.environ, "HEMF_CACHE": str(folder / "cache"), **environment},
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return Run(done.returncode, done.stdout, done.stderr)

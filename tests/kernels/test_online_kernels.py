@@ -252,7 +252,7 @@ def test_a_row_is_refreshed_several_times_over(
     ours, theirs = copied(made), copied(made)
     arguments = [ours[name] for name in ("user", "item", "user shared", "rules")]
     memory = filled(scratch(ours["user"], ours["user shared"]))
-    compiled("refresh_again", made)(times, *arguments, memory)
+    compiled("refresh_all", made)(np.zeros(times, np.int64), *arguments, memory)
     for _ in range(times):
         reference_online.refresh(
             theirs["user"], theirs["item"], theirs["user shared"], theirs["rules"], 0

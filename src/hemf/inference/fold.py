@@ -22,7 +22,7 @@ def fold_in(
     ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
     standardised. One thread at a time may fold in to a side.
     """
-    from hemf.kernels.online import refresh_again
+    from hemf.kernels.online import refresh_all
     from hemf.kernels.structures import Rules
 
     folding = side.__dict__.get("_folding")
@@ -34,9 +34,8 @@ def fold_in(
     shared = folding.shared._replace(prior_shape=prior_shape, error_unit=float(noise))
     rules = Rules(values.astype(dtype), float(noise), -1, LEAST_SHARE, 0)
     seen = own._replace(mean=rated.mean, second=rated.second, weight=weight.astype(dtype))
-    refresh_again.compiled(dtype, own.code.dtype)(
-        1 if scales is None else ROUNDS, own, seen, shared, rules, folding.memory
-    )
+    again = np.zeros(1 if scales is None else ROUNDS, np.int64)  # the only row, time after time
+    refresh_all.compiled(dtype, own.code.dtype)(again, own, seen, shared, rules, folding.memory)
     return own.mean, own.second, own.membership[0].astype(np.float64), own.shape[0], own.rate[0]
 
 

@@ -118,6 +118,11 @@ def inner(function: Callable[..., Any]) -> Any:
     return _jit(function, False, fastmath={"contract"}, forceinline=True)
 
 
+def step(function: Callable[..., Any]) -> Any:
+    """Decorate an `inner` function that is large, and called rather than copied."""
+    return _jit(function, False, fastmath={"contract"})
+
+
 def summing(function: Callable[..., Any]) -> Any:
     """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
     return _jit(function, False, fastmath={"contract", "reassoc"}, forceinline=True)

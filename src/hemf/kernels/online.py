@@ -89,15 +89,6 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory
         refresh(own, other, shared, rules, rows[k], memory)
 
 
-@kernel("int64", Rows, Rows, Shared, Rules, Scratch)
-def refresh_again(times: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
-    """Refresh the one row there is several times over, as q(a, z) and q(τ) depend on each other."""
-    squares = gather_row(own, other, shared, rules, 0, memory)
-    for _ in range(times):
-        kept = weigh_row(own, shared, rules, 0, memory)
-        publish(own, shared, 0, kept, squares, memory)
-
-
 @kernel(
     "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Shared, Shared, Rules,
     "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import inner
+from hemf.kernels.compile import inner, step
 from hemf.kernels.lists import append, drop, find
 from hemf.kernels.vectors import put_products
 
@@ -54,7 +54,7 @@ def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
     return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
 
 
-@inner
+@step
 def record(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
     memory: Any,
@@ -100,7 +100,7 @@ def recall(users: Any, items: Any, i: int, j: int) -> int:
     return np.int64(-1)  # type: ignore[return-value]
 
 
-@inner
+@step
 def withdraw(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
 ) -> None:

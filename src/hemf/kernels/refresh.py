@@ -14,7 +14,7 @@ import numpy as np
 
 from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
-from hemf.kernels.compile import inner
+from hemf.kernels.compile import inner, step
 
 ROUNDING_OF_SINGLE = 1e-6
 ROUNDING_OF_DOUBLE = 1e-14
@@ -34,7 +34,7 @@ def add_rating(
     return weight * value * value
 
 
-@inner
+@step
 def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
     """Write G and h of a row's ratings against today's moments; return Σ w r²."""
     gram, moment, keep = memory.gram, memory.moment, shared.keep
@@ -175,7 +175,7 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
         shared.scatter[c, p] += part[1 + order + p]
 
 
-@inner
+@step
 def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
     """Bring a row to its optimum given everything else; return Σ w r² of its ratings."""
     squares = gather_row(own, other, shared, rules, i, memory)
@@ -184,7 +184,7 @@ def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) 
     return float(squares)
 
 
-@inner
+@step
 def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     """Find a row's communities and its mean, given G and h; return how many communities.
 
@@ -229,7 +229,7 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     return int(kept)
 
 
-@inner
+@step
 def publish(own: Any, shared: Any, i: int, kept: int, squares: float, memory: Any) -> None:
     """Write what `weigh_row` found: moments, what communities are given, and q(τ_i)."""
     leave(own, shared, i)
