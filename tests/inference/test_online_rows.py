@@ -30,8 +30,8 @@ WINDOWS = [ALL, 0, 3]
 # -- with the other side as it is, nothing depends on the way ------------------------------------
 
 
-def row(store: RowStore, i: int) -> dict[str, Any]:
-    """A row's posterior."""
+def row(store: RowStore, i: int | slice) -> dict[str, Any]:
+    """The posterior of a row, or of several."""
     fields = ("mean", "second", "membership", "entropy", "error", "weight", "count")
     return {field: np.copy(getattr(store, field)[i]) for field in fields}
 
@@ -136,7 +136,7 @@ def test_how_many_ratings_are_kept_makes_no_difference(setting: Setting, name: s
         record(state, name, users[gone], items[gone], np.full(20, -1), now[gone])
         store = state.stores[name]
         solve(state, name, np.arange(store.n_rows))
-        results.append((row(store, slice(None)), store.statistics))  # type: ignore[arg-type]
+        results.append((row(store, slice(None)), store.statistics))
     for posterior, statistics in results[1:]:
         assert_same_row(posterior, results[0][0], 1e-9)
         assert_same_statistics(statistics, results[0][1])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf.inference.settled import OTHER, spread
+from hemf.model.side import Side
 from hemf.model.stranger import expected_row
 
 if TYPE_CHECKING:
@@ -48,25 +49,32 @@ def rules(state: OnlineState) -> Any:
     )
 
 
+def believed(side: Side) -> dict[str, Any]:
+    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
+    communities, scales = side.communities, side.noise_scales
+    return {
+        "precision": np.ascontiguousarray(communities.precision),
+        "pull": np.ascontiguousarray(communities.pull),
+        "log_weight": np.ascontiguousarray(communities.log_weight),
+        "free": side.layout.free,
+        "pinned": side.layout.pinned,
+        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
+        "expected": expected_row(communities, side.layout),
+    }
+
+
 def shared(state: OnlineState, name: str) -> Any:
     """Return a side's communities, and their statistics in place."""
     from hemf.kernels.structures import Shared
 
-    side, store = state.sides[name], state.stores[name]
-    communities, scales = side.communities, side.noise_scales
+    store = state.stores[name]
     return Shared(
-        precision=np.ascontiguousarray(communities.precision),
-        pull=np.ascontiguousarray(communities.pull),
-        log_weight=np.ascontiguousarray(communities.log_weight),
+        **believed(state.sides[name]),
         size=store.size,
         first=store.first,
         scatter=store.scatter,
         totals=store.totals,
-        free=side.layout.free,
-        pinned=side.layout.pinned,
-        prior_shape=0.0 if scales is None else float(scales.prior_shape),
         error_unit=state.error_unit(name),
-        expected=expected_row(communities, side.layout),
         spread=spread(state, OTHER[name]),
         keep=float(state.options.forgetting[name]),
         patience=PATIENCE[name],

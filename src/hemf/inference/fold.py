@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hemf.inference.binding import believed
 from hemf.inference.rowstore import RowStore
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
@@ -25,9 +26,9 @@ def fold_in(
     from hemf.kernels.online import refresh_all
     from hemf.kernels.structures import Rules
 
-    folding = side.__dict__.get("_folding")
+    folding: Folding | None = side._folding
     if folding is None or folding.communities is not side.communities:
-        folding = side.__dict__["_folding"] = Folding(side)
+        folding = side._folding = Folding(side)
     scales, dtype = side.noise_scales, rated.mean.dtype
     prior_shape = 0.0 if scales is None else float(scales.prior_shape)
     own = folding.blank(values.size, prior_shape)
@@ -45,25 +46,18 @@ class Folding:
     def __init__(self, side: Side) -> None:
         from hemf.kernels.structures import Shared, scratch
 
-        self.communities = communities = side.communities
-        layout, count, order = side.layout, communities.count, communities.order
-        dtype = side.moments.mean.dtype
+        self.communities = side.communities
+        layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
         store = RowStore(layout, dtype, sums=False, communities=count, most=count)
         store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
         self._row = store.in_use()
         self.shared = Shared(
-            precision=np.ascontiguousarray(communities.precision),
-            pull=np.ascontiguousarray(communities.pull),
-            log_weight=np.ascontiguousarray(communities.log_weight),
-            size=np.zeros(count),  # these statistics are nobody's
-            first=np.zeros((count, order)),
-            scatter=np.zeros((communities.dof.size, order * (order + 1) // 2)),
-            totals=np.zeros(4),
-            free=layout.free,
-            pinned=layout.pinned,
-            prior_shape=0.0,
+            **believed(side),
+            size=store.size,  # these statistics are nobody's
+            first=store.first,
+            scatter=store.scatter,
+            totals=store.totals,
             error_unit=1.0,
-            expected=np.zeros(layout.total),
             spread=np.zeros(layout.packed, dtype),
             keep=1.0,
             patience=0.0,

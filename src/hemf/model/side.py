@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,11 @@ class Side:
     noise_scales: NoiseScales | None = None
     """How noisy each row's ratings are; None where all are equally so."""
 
+    def __post_init__(self) -> None:
+        # Made for the communities as they are, and kept with these; no part of what is believed.
+        self._stranger: tuple[Communities, tuple[Float64, Float64]] | None = None
+        self._folding: Any = None
+
     @property
     def weights(self) -> Float64:
         """E[τ_i], how much a row's ratings count, (rows,)."""
@@ -73,12 +79,10 @@ class Side:
     @property
     def stranger(self) -> tuple[Float64, Float64]:
         """Mean and packed second moment of a row that nothing is known of."""
-        known = self.__dict__.get("_stranger")
-        if known is None or known[0] is not self.communities:
+        if self._stranger is None or self._stranger[0] is not self.communities:
             moments = prior_predictive(self.communities, self.layout)
-            known = self.__dict__["_stranger"] = (self.communities, moments)
-        stranger: tuple[Float64, Float64] = known[1]
-        return stranger
+            self._stranger = self.communities, moments
+        return self._stranger[1]
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""
