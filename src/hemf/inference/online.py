@@ -200,21 +200,29 @@ class OnlineState:
         return self.seen < ENOUGH * unknown
 
     def _sum_up(self) -> None:
-        """Keep the newest ratings of each row, and sums of those before."""
-        for name in SIDES:
-            own, window = self.stores[name], self.options.window
-            indptr, indices, codes = own.history.to_rows()
+        """Keep what is among the newest ratings of either of its rows, and sums of the others."""
+        listed = {name: store.history.to_rows() for name, store in self.stores.items()}
+        rows, is_old, order = {}, {}, {}
+        for name, (indptr, indices, _) in listed.items():
             lengths = np.diff(indptr)
-            old = np.maximum(lengths - window, 0)
-            position = np.arange(indices.size) - np.repeat(indptr[:-1], lengths)
-            is_old = position < np.repeat(old, lengths)
-            rows = np.repeat(np.arange(own.n_rows), lengths)
-            kept = np.concatenate([[0], np.cumsum(lengths - old)])
-            own.history = History.from_rows(kept, indices[~is_old], codes[~is_old])
+            rows[name] = np.repeat(np.arange(lengths.size), lengths)
+            newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
+            is_old[name] = newer > self.options.window
+            pair = (indices, rows[name]) if name == "user" else (rows[name], indices)
+            order[name] = np.lexsort(pair)
+        is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
+        for name, (_, indices, codes) in listed.items():
+            gone = np.empty_like(is_gone)
+            gone[order[name]] = is_gone
+            store = self.stores[name]
+            kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
+            store.history = History.from_rows(
+                np.concatenate([[0], np.cumsum(kept)]), indices[~gone], codes[~gone]
+            )
             self.even_codes()
             binding.kernel(self, "settle_all")(
-                rows[is_old].astype(np.int64), indices[is_old].astype(np.int64),
-                codes[is_old].astype(np.int64), *self._pair(name), binding.rules(self),
+                rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
+                codes[gone].astype(np.int64), *self._pair(name), binding.rules(self),
                 self.options.forgetting[name], binding.outer(self),
             )  # fmt: skip
 
@@ -276,10 +284,10 @@ class OnlineState:
         twice.
         """
         rows = {"user": users, "item": items}
-        self._reserve(rows)
+        added = self._reserve(rows)
         if self.options.window != 0:
             previous = previous.copy()
-            binding.kernel(self, "recall_all")(users, items, *self._pair("user"), previous)
+            binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), previous)
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
@@ -290,9 +298,11 @@ class OnlineState:
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
             self.refresh(name, self._due(name, rows[name]), learn=learn)
+        if self.options.window > 0:
+            self._retire(added)
         self.seen += codes.size
         if learn:
-            errors = None if self.is_complete else self._errors(users, items, codes)
+            errors = self._errors(users, items, codes) if self.options.window == 0 else None
             shared.learn_noise(self, "item", errors)
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
@@ -323,8 +333,9 @@ class OnlineState:
         """Learn ratings one after the other; return what was expected of each, and its ticks."""
         forecasts, errors = np.empty(codes.size), np.empty(codes.size)
         spent = np.zeros(codes.size, np.int64)
-        for begin in range(0, codes.size, BLOCK):
-            part = slice(begin, begin + BLOCK)
+        step = self._stride()
+        for begin in range(0, codes.size, step):
+            part = slice(begin, begin + step)
             self._reserve({"user": users[part], "item": items[part]})
             rows = {name: binding.rows(self, name) for name in SIDES}
             common = {name: binding.shared(self, name) for name in SIDES}
@@ -340,7 +351,7 @@ class OnlineState:
                 self.sides[name].refresh(self.stores[name].statistics)
                 if shared.is_due(self, name):
                     shared.learn_row_scales(self, name)
-            shared.learn_noise(self, "user", None if self.is_complete else errors[part])
+            shared.learn_noise(self, "user", errors[part] if self.options.window == 0 else None)
             shared.learn_priors(self)
             shared.refresh_stale(self, errors[part].size)
             self._end()
@@ -390,16 +401,31 @@ class OnlineState:
 
     # -- for the kernels -------------------------------------------------------------------------
 
-    def _reserve(self, rows: dict[str, Wholes]) -> None:
+    def _stride(self) -> int:
+        """Ratings between updates of the communities: so few that stale rows have their turn."""
+        rows = min(store.n_rows for store in self.stores.values())
+        return int(np.clip(rows // max(self.options.refresh, 1e-9), 1, BLOCK))
+
+    def _reserve(self, rows: dict[str, Wholes]) -> dict[str, tuple[Wholes, Wholes]]:
+        """Make room for ratings; return each side's rows, and how many are recorded for each."""
+        added: dict[str, tuple[Wholes, Wholes]] = {}
         if self.options.window == 0:
-            return
+            return added
         self.even_codes()
         for name, own in rows.items():
-            touched, extra = np.unique(own, return_counts=True)
-            if not self.is_complete:
-                extra = np.minimum(extra, self.options.window + 1)
-            self.stores[name].history.reserve(touched, extra, len(self.book))
+            added[name] = np.unique(own, return_counts=True)
+            self.stores[name].history.reserve(*added[name], len(self.book))
         self.even_codes()
+        return added
+
+    def _retire(self, added: dict[str, tuple[Wholes, Wholes]]) -> None:
+        """Sum up ratings that newer ones have taken the place of."""
+        for name in SIDES:
+            binding.kernel(self, "retire_all")(
+                *added[name], *self._pair(name), binding.rules(self),
+                self.options.forgetting[name], self.options.forgetting[OTHER[name]],
+                binding.outer(self),
+            )  # fmt: skip
 
     def levels(self) -> Float64:
         """Standardised rating of each code."""
@@ -411,7 +437,7 @@ class OnlineState:
     def error_unit(self, name: str) -> float:
         """σ² or, where errors on record are of factors long gone, their mean."""
         store = self.stores[name]
-        if self.options.window == ALL or not store.totals[1] > 0.0:
+        if self.options.window != 0 or not store.totals[1] > 0.0:
             return float(self.noise)
         return float(store.totals[1] / max(float(store.totals[3]), 1.0))
 

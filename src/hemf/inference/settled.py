@@ -22,10 +22,12 @@ CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are 
 def spread(state: OnlineState, name: str) -> Array:
     """Posterior covariance of a side's rows, the mean over ratings, packed.
 
+    Where there are lists, a rating that leaves them is summed up as if its other row had not known
+    of it, and nothing has to be made good: zero.
     Looking at all rows takes time; it is done when as many have been refreshed.
     """
     store = state.stores[name]
-    if state.is_complete or not store.n_rows:
+    if state.options.window != 0 or not store.n_rows:
         return np.zeros(store.layout.packed, store.mean.dtype)
     known = state.spreads.get(name)
     if known is None or store.totals[2] - state.spread_at[name] >= store.n_rows:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
 SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
-GROWING = 0.01  # share of new ratings above which W0 is not learnt
+GROWING = 0.001  # share of new ratings above which W0 is not learnt
 
 
 def is_due(state: OnlineState, name: str) -> bool:
@@ -44,7 +44,7 @@ def learn_row_scales(state: OnlineState, name: str) -> None:
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
     store.totals[1] = store.error @ scales.mean
-    if state.is_complete:
+    if state.options.window != 0:
         state.noise /= factor
 
 

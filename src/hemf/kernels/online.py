@@ -14,7 +14,7 @@ from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
 from hemf.kernels.lists import copy_entries
 from hemf.kernels.pairs import trace_product
-from hemf.kernels.record import recall, record, settle, withdraw
+from hemf.kernels.record import recall, record, retire, settle, withdraw
 from hemf.kernels.refresh import (
     add_rating,
     gather_row,
@@ -64,11 +64,11 @@ def record_all(
             is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k], memory)
 
 
-@kernel("int64[::1]", "int64[::1]", Rows, Rows, "int64[::1]")
-def recall_all(user_rows: Any, item_rows: Any, users: Any, items: Any, previous: Any) -> None:
+@kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
+def recall_all(user_rows: Any, item_rows: Any, users: Any, previous: Any) -> None:
     """Write the code that each pair has in the history, where it has one."""
     for k in range(user_rows.size):
-        code = recall(users, items, user_rows[k], item_rows[k])
+        code = recall(users, user_rows[k], item_rows[k])
         if code >= 0:
             previous[k] = code
 
@@ -80,6 +80,16 @@ def settle_all(
     """Add ratings, oldest first, to the sums of those that are not listed."""
     for k in range(rows.size):
         settle(own, other, rules, keep, rows[k], others[k], codes[k], memory)
+
+
+@kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
+def retire_all(
+    rows: Any, added: Any, own: Any, other: Any, rules: Any, keep: Any, other_keep: Any,
+    memory: Any,
+) -> None:  # fmt: skip
+    """Sum up ratings of rows to which so many have been added."""
+    for k in range(rows.size):
+        retire(own, other, rules, keep, other_keep, rows[k], added[k], memory)
 
 
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
@@ -100,7 +110,7 @@ def stream(
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's row, then its item's.
 
-    Writes what was expected of it, the ticks it took and, where the history is not complete,
+    Writes what was expected of it, the ticks it took and, where there is no history,
     E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
     it: another row, or the communities in the end.
     """
@@ -115,7 +125,7 @@ def stream(
         forecasts[k] = forecast(users, items, user_shared, item_shared, i, j)
         if waiting >= 0 and waiting != i:
             publish(users, user_shared, waiting, kept, squares, user_memory)
-        previous = recall(users, items, i, j)
+        previous = recall(users, i, j)
         record(users, items, rules, user_shared.keep, i, j, code, previous, products)
         value = rules.levels[code]
         if i == past_user and previous < 0 and streak < STREAK:
@@ -149,7 +159,10 @@ def stream(
                 waiting = np.int64(-1)
             refresh(items, users, item_shared, rules, j, item_memory)
             items.met[j] = np.int64(user_shared.totals[2])
-        if not complete:
+        if rules.window > 0:
+            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, products)
+            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, products)
+        if rules.window == 0:
             weight = np.float64(users.weight[i]) * items.weight[j]
             errors[k] = weight * expected_error(users, items, i, j, value)
         spent[k] = ticks() - begin

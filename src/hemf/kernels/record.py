@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner, step
-from hemf.kernels.lists import append, drop, find
+from hemf.kernels.lists import append, copy_entries, drop, find
 from hemf.kernels.vectors import put_products
+
+MOST_LEVERAGE = 0.8
+"""Of one rating on the row that it is of; more is the work of an approximation."""
 
 
 @inner
@@ -27,19 +30,55 @@ def settle(
             own.moment[i, t] *= keep
         own.square[i] *= keep
         own.settled[i] *= keep
-    add_settled(own, other, i, j, other.weight[j], rules.levels[code], memory)
+    value = rules.levels[code]
+    if rules.window > 0:
+        put_mean_without(own, other, rules, i, j, value, memory)
+    else:
+        copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
+    add_settled(own, i, other.weight[j], value, memory)
 
 
 @inner
-def add_settled(
-    own: Any, other: Any, i: int, j: int, weight: float, value: float, memory: Any
+def put_mean_without(
+    own: Any, other: Any, rules: Any, i: int, j: int, value: float, memory: Any
 ) -> None:
-    """Add one rating to a row's sums; with a negative weight, take it out."""
-    gram, moment, mean = own.gram[i], own.moment[i], other.mean[j]
-    for t in range(mean.size):
-        memory.vector[t] = mean[t]
-        moment[t] += weight * value * mean[t]
-    put_products(memory.products, memory.vector, mean.size, weight)
+    """Write what row j's mean would be had row i not rated it.
+
+    In the mean that there is, the rating speaks for itself. While it is listed that is made good
+    by the covariance beside it, of which sums know nothing.
+    """
+    mine, mean, second, vector = own.mean[i], other.mean[j], other.second[j], memory.vector
+    n = mean.size
+    product = 0.0
+    for t in range(n):
+        product += np.float64(mine[t]) * mean[t]
+        vector[t] = 0.0
+    p = 0
+    for t in range(n):  # the vector becomes S m
+        for u in range(t):
+            covariance = second[p] - mean[t] * mean[u]
+            vector[t] += covariance * mine[u]
+            vector[u] += covariance * mine[t]
+            p += 1
+        vector[t] += (second[p] - mean[t] * mean[t]) * mine[t]
+        p += 1
+    variance = 0.0
+    for t in range(n):
+        variance += np.float64(mine[t]) * vector[t]
+    precision = np.float64(own.weight[i]) * other.weight[j] / rules.noise
+    leverage = min(max(precision * variance, 0.0), MOST_LEVERAGE)
+    step = precision * (value - product) / (1.0 - leverage)
+    for t in range(n):
+        vector[t] = mean[t] - step * vector[t]
+
+
+@inner
+def add_settled(own: Any, i: int, weight: float, value: float, memory: Any) -> None:
+    """Add a rating of what has the mean in ``memory`` to a row's sums; weighed < 0, take it out."""
+    gram, moment = own.gram[i], own.moment[i]
+    for t in range(moment.size):
+        moment[t] += weight * value * memory.vector[t]
+    put_products(memory.products, memory.vector, moment.size, weight)
     for p in range(gram.size):
         gram[p] += memory.products[p]
     own.square[i] += weight * value * value
@@ -80,23 +119,38 @@ def record(
         settle(own, other, rules, keep, i, j, code, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
-    if 0 < rules.window < own.length[i]:
-        oldest = own.start[i]
-        settle(own, other, rules, keep, i, own.other[oldest], own.code[oldest], memory)
-        drop(own.start, own.length, own.other, own.code, i, oldest)
     return 1
 
 
+@step
+def retire(
+    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, n: int, memory: Any
+) -> None:
+    """Sum up what row i no longer has among its newest ratings, after ``n`` have been added.
+
+    A rating stays listed on both sides as long as it is among the newest of either.
+    """
+    old = own.length[i] - rules.window
+    at = own.start[i] + max(old - n, 0)
+    for _ in range(min(old, n)):
+        j, code = np.int64(own.other[at]), np.int64(own.code[at])
+        there = find(other.start, other.length, other.other, j, i)
+        if there >= other.start[j] + other.length[j] - rules.window:
+            at += 1
+            continue
+        settle(own, other, rules, keep, i, j, code, memory)
+        drop(own.start, own.length, own.other, own.code, i, at)
+        if there >= 0:
+            settle(other, own, rules, other_keep, j, i, code, memory)
+            drop(other.start, other.length, other.other, other.code, j, there)
+
+
 @inner
-def recall(users: Any, items: Any, i: int, j: int) -> int:
-    """Return the code that a pair has in the history of either side, or -1."""
+def recall(users: Any, i: int, j: int) -> int:
+    """Return the code that a pair has in the history, or -1."""
     position = find(users.start, users.length, users.other, i, j)
     if position >= 0:
         return np.int64(users.code[position])  # type: ignore[return-value]
-    if users.gram.shape[1] > 0:  # otherwise both sides list the same ratings
-        position = find(items.start, items.length, items.other, j, i)
-        if position >= 0:
-            return np.int64(items.code[position])  # type: ignore[return-value]
     return np.int64(-1)  # type: ignore[return-value]
 
 
@@ -111,7 +165,8 @@ def withdraw(
         drop(own.start, own.length, own.other, own.code, i, position)
     elif own.gram.shape[1] > 0:
         weight = settled_weight(own, other, keep, i, j)
-        add_settled(own, other, i, j, -weight, rules.levels[code], memory)
+        copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
+        add_settled(own, i, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         own.gram[i] = 0.0

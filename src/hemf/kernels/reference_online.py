@@ -38,22 +38,64 @@ def take_out(own: Any, i: int, position: int) -> None:
     own.length[i] -= 1
 
 
-def add_to_sums(own: Any, other: Any, rules: Any, i: int, j: int, code: int, times: float) -> None:
-    """Add a rating, ``times`` over, to what is summed up: w nnᵀ, w r n, w r² and w."""
-    weight, r = times * float(other.weight[j]), float(rules.levels[code])
-    n = other.mean[j].astype(np.float64)
+def add_to_sums(own: Any, i: int, weight: float, r: float, n: Float64) -> None:
+    """Add a rating to what is summed up: w nnᵀ, w r n, w r² and w."""
     own.gram[i] += weight * triangle(np.outer(n, n))
     own.moment[i] += weight * r * n
     own.square[i] += weight * r * r
     own.settled[i] += weight
 
 
+def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> Float64:
+    """Return n_j had row i not rated it: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ²."""
+    m, n = own.mean[i].astype(np.float64), other.mean[j].astype(np.float64)
+    S = symmetric(other.second[j].astype(np.float64)) - np.outer(n, n)
+    g = float(own.weight[i]) * float(other.weight[j]) / rules.noise
+    leverage = np.clip(g * m @ S @ m, 0.0, 0.8)
+    return np.asarray(n - S @ m * g * (r - m @ n) / (1.0 - leverage))
+
+
+def sum_up(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+    """Add a rating of row i to its sums, once those before have faded."""
+    for sums in (own.gram, own.moment, own.square, own.settled):
+        sums[i] *= keep
+    r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
+    if rules.window > 0:
+        n = mean_without(own, other, rules, i, j, r)
+    add_to_sums(own, i, float(other.weight[j]), r, n)
+
+
+def retire(
+    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, added: int
+) -> None:
+    """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
+    old = own.length[i] - rules.window
+    listed = own.start[i] + np.arange(max(old - added, 0), max(old, 0))
+    for j, code in [(int(own.other[k]), int(own.code[k])) for k in listed]:
+        there = find(other, j, i)
+        if there >= other.start[j] + other.length[j] - rules.window:
+            continue
+        sum_up(own, other, rules, keep, i, j, code)
+        take_out(own, i, find(own, i, j))
+        if there >= 0:
+            sum_up(other, own, rules, other_keep, j, i, code)
+            take_out(other, j, there)
+
+
+def retire_all(
+    rows: Any, added: Any, own: Any, other: Any, rules: Any, keep: float, other_keep: float,
+    _memory: Any,
+) -> None:  # fmt: skip
+    """Sum up ratings of rows to which so many have been added."""
+    for i, n in zip(rows, added, strict=True):
+        retire(own, other, rules, keep, other_keep, i, n)
+
+
 def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
-    """Return what is left of a summed rating's weight: as much as of the others."""
+    """Return what a summed rating weighs; once some have faded, as much as the others."""
     if keep == 1.0:
-        return 1.0
-    mean = own.settled[i] / max(own.count[i] - own.length[i], 1)
-    return float(mean / other.weight[j])
+        return float(other.weight[j])
+    return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
 
 
 def record(
@@ -66,25 +108,19 @@ def record(
         own.code[position] = code
         return 0
     if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
-        G, worth, times = own.gram[i].copy(), own.settled[i], fading(own, other, keep, i, j)
-        add_to_sums(own, other, rules, i, j, previous, -times)
-        add_to_sums(own, other, rules, i, j, code, times)
+        G, worth, weight = own.gram[i].copy(), own.settled[i], fading(own, other, keep, i, j)
+        n = other.mean[j].astype(np.float64)
+        add_to_sums(own, i, -weight, float(rules.levels[previous]), n)
+        add_to_sums(own, i, weight, float(rules.levels[code]), n)
         own.gram[i], own.settled[i] = G, worth
         return 0
     own.count[i] += 1
-    leaving = (j, code) if rules.window == 0 else None
-    if rules.window != 0:
-        end = own.start[i] + own.length[i]
-        own.other[end], own.code[end] = j, code
-        own.length[i] += 1
-        if 0 < rules.window < own.length[i]:
-            oldest = own.start[i]
-            leaving = int(own.other[oldest]), int(own.code[oldest])
-            take_out(own, i, oldest)
-    if leaving is not None:
-        for sums in (own.gram, own.moment, own.square, own.settled):
-            sums[i] *= keep
-        add_to_sums(own, other, rules, i, *leaving, 1.0)
+    if rules.window == 0:
+        sum_up(own, other, rules, keep, i, j, code)
+        return 1
+    end = own.start[i] + own.length[i]
+    own.other[end], own.code[end] = j, code
+    own.length[i] += 1
     return 1
 
 
@@ -95,7 +131,8 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
     if position >= 0:
         take_out(own, i, position)
     elif own.gram.shape[1] > 0:
-        add_to_sums(own, other, rules, i, j, code, -fading(own, other, keep, i, j))
+        weight, r = fading(own, other, keep, i, j), float(rules.levels[code])
+        add_to_sums(own, i, -weight, r, other.mean[j].astype(np.float64))
     own.count[i] = max(own.count[i] - 1, 0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         for sums in (own.gram, own.moment, own.square, own.settled):
@@ -264,13 +301,10 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, _memor
 # -- one rating after the other ------------------------------------------------------------------
 
 
-def recall(users: Any, items: Any, i: int, j: int) -> int:
-    """Return the code that a pair has in the history of either side, or -1."""
-    for own, row, wanted in ((users, i, j), (items, j, i)):
-        position = find(own, row, wanted)
-        if position >= 0:
-            return int(own.code[position])
-    return -1
+def recall(users: Any, i: int, j: int) -> int:
+    """Return the code that a pair has in the history, or -1."""
+    position = find(users, i, j)
+    return int(users.code[position]) if position >= 0 else -1
 
 
 def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
@@ -303,7 +337,7 @@ def stream(
         forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)
-        previous = recall(users, items, i, j)
+        previous = recall(users, i, j)
         record(users, items, rules, user_shared.keep, i, j, code, previous)
         waiting = i, weigh_row(users, items, user_shared, rules, i)
         if not complete:
@@ -316,7 +350,10 @@ def stream(
                 waiting = None
             refresh(items, users, item_shared, rules, j)
             items.met[j] = user_shared.totals[2]
-        if not complete:
+        if rules.window > 0:
+            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1)
+            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1)
+        if rules.window == 0:
             weight = float(users.weight[i]) * float(items.weight[j])
             errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
     if waiting is not None:
