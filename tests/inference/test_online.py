@@ -359,9 +359,6 @@ def test_forgetting_does_not_pass_for_precision(noise_scales: str | None) -> Non
     assert model.noise_variance_ == pytest.approx(0.25, rel=0.3)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="σ² is a running mean over the latest ratings where not all are kept"
-)
 def test_a_history_that_no_row_exceeds_learns_as_a_full_one() -> None:
     triples, table = tastes(np.random.default_rng(0), noise=0.5)
     grid = [part.ravel() for part in np.indices(table.shape)]

@@ -239,7 +239,7 @@ def batch_of(
     users, items = np.divmod(rng.choice(shape[0] * shape[1], n, replace=False), shape[1])
     codes = rng.integers(0, len(state.book), n)
     before = np.full(n, -1)
-    binding.kernel(state, "recall_all")(users, items, *state._pair("user"), before)
+    binding.kernel(state, "recall_all")(users, items, binding.rows(state, "user"), before)
     codes[(before >= 0) & (rng.random(n) < 0.3)] = -1
     return users, items, codes, before
 

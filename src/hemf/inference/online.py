@@ -333,7 +333,8 @@ class OnlineState:
         """Learn ratings one after the other; return what was expected of each, and its ticks."""
         forecasts, errors = np.empty(codes.size), np.empty(codes.size)
         spent = np.zeros(codes.size, np.int64)
-        step = self._stride()
+        # Stale rows take turns, at most a block of them at a time.
+        step = max(int(BLOCK / max(self.options.refresh, 1.0)), 1)
         for begin in range(0, codes.size, step):
             part = slice(begin, begin + step)
             self._reserve({"user": users[part], "item": items[part]})
@@ -400,11 +401,6 @@ class OnlineState:
         return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
 
     # -- for the kernels -------------------------------------------------------------------------
-
-    def _stride(self) -> int:
-        """Ratings between updates of the communities: so few that stale rows have their turn."""
-        rows = min(store.n_rows for store in self.stores.values())
-        return int(np.clip(rows // max(self.options.refresh, 1e-9), 1, BLOCK))
 
     def _reserve(self, rows: dict[str, Wholes]) -> dict[str, tuple[Wholes, Wholes]]:
         """Make room for ratings; return each side's rows, and how many are recorded for each."""
