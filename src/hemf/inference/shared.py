@@ -115,3 +115,4 @@ def refresh_stale(state: OnlineState, n_learnt: int) -> None:
         n = min(n, store.n_rows)
         oldest = np.argpartition(store.touched, n - 1)[:n]
         state.refresh(name, np.sort(oldest), learn=False)
+        state.refreshed[name] += n  # what is learnt of a side waits for as many ratings as ever
