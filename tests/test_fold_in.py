@@ -189,6 +189,13 @@ def test_items_may_be_numbers():
     assert np.isfinite(model.fold_in(pairs).predict([3, 4])).all()
 
 
+@pytest.mark.slow  # the kernels of so many ratings are compiled for this alone
+def test_a_visitor_may_bring_more_ratings_than_16_bits_can_count():
+    many = [(f"i{number}", 1.0 + number % 5) for number in range(65_537)]
+    almost, all_of_them = fitted().fold_in(many[:-1]), fitted().fold_in(many)
+    np.testing.assert_allclose(all_of_them.predict(ALL), almost.predict(ALL), atol=0.01)
+
+
 def test_items_nobody_has_rated_say_something_about_the_visitor():
     model = fitted()
     pleased = model.fold_in({"never seen": 5.0, "nor this": 5.0})

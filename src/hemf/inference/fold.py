@@ -92,7 +92,7 @@ class Folding:
         codes = np.arange(n, dtype=np.uint16 if n <= SHORT_CODES else np.uint32)
         mean, second = row.mean.copy(), row.second.copy()
         own = row._replace(mean=mean, second=second, other=codes.astype(np.int32), code=codes)
-        seen = row._replace(
+        seen = own._replace(
             mean=np.ascontiguousarray(rated.mean, dtype),
             second=np.ascontiguousarray(rated.second, dtype),
             weight=weight.astype(dtype),
