@@ -158,6 +158,44 @@ def test_items_may_be_tuples():
     assert by_pairs.recommend(5)[0].tolist() == [("i", 3)]
 
 
+UNUSUAL = {
+    "NumPy's numbers": [(name, np.float64(value)) for name, value in PAIRS],
+    "NumPy's text": [(np.str_(name), value) for name, value in PAIRS],
+    "whole numbers": [(name, int(value)) for name, value in PAIRS],
+    "numbers in text": [(name, str(value)) for name, value in PAIRS],
+}
+
+
+@pytest.mark.parametrize("pairs", UNUSUAL.values(), ids=UNUSUAL)
+def test_a_few_plain_pairs_are_read_as_any_others_are(pairs):
+    plain, unusual = fitted().fold_in(PAIRS), fitted().fold_in(pairs)
+    assert plain.items.tolist() == unusual.items.tolist()
+    assert plain.items.dtype == unusual.items.dtype
+    np.testing.assert_array_equal(plain.ratings, unusual.ratings, strict=True)
+    np.testing.assert_array_equal(unusual.predict(ALL), expected_of_likes())
+
+
+def test_items_may_be_numbers():
+    model = fitted(data=[(user, int(item[1:]), rating) for user, item, rating in TABLE])
+    pairs = [(1, 5.0), (2, 1.0), (2**70, 3.0), (-5, 2.0)]
+    visitors = [
+        model.fold_in(pairs[:2]),
+        model.fold_in([(np.int64(item), value) for item, value in pairs[:2]]),
+        model.fold_in([(float(item), value) for item, value in pairs[:2]]),
+    ]
+    for visitor in visitors:
+        assert visitor.items.dtype == np.int64
+        np.testing.assert_array_equal(visitor.predict([3, 4]), visitors[0].predict([3, 4]))
+    assert np.isfinite(model.fold_in(pairs).predict([3, 4])).all()
+
+
+@pytest.mark.slow  # the kernels of so many ratings are compiled for this alone
+def test_a_visitor_may_bring_more_ratings_than_16_bits_can_count():
+    many = [(f"i{number}", 1.0 + number % 5) for number in range(65_537)]
+    almost, all_of_them = fitted().fold_in(many[:-1]), fitted().fold_in(many)
+    np.testing.assert_allclose(all_of_them.predict(ALL), almost.predict(ALL), atol=0.01)
+
+
 def test_items_nobody_has_rated_say_something_about_the_visitor():
     model = fitted()
     pleased = model.fold_in({"never seen": 5.0, "nor this": 5.0})
@@ -184,6 +222,12 @@ BAD = {
     "missing item": ({None: 3.0}, "missing"),
     "twice": ([("i1", 3.0), ("i2", 3.0), ("i1", 4.0)], "'i1' is rated twice"),
     "two users": ([("ann", "i1", 3.0), ("bob", "i2", 4.0)], "2 users"),
+    "number twice": ([(1, 3.0), (2, 3.0), (1, 4.0)], "1 is rated twice"),
+    "twice in two types": ([(1, 3.0), (1.0, 4.0)], "1 is rated twice"),
+    "not hashable": ([(["i1"], 3.0)], "not hashable"),
+    "truly large": ({"i1": 10**400}, "too large"),
+    "too large": ({"i1": 3.0, "i2": 1e39}, "1e\\+39 at row 1 is too large"),
+    "missing item before a wrong rating": ([(None, "good")], "item None"),
     "out of range": ({"i1": 3.0, "i2": 5.5}, r"5\.5 at row 1 is outside"),
     "short row": ([("i1", 3.0), ("i2",)], "row 1"),
 }
@@ -269,6 +313,17 @@ def test_a_visitor_stays_while_the_model_grows(history):
     assert len(ids) == 8 - 3 + 40
     assert np.isfinite(scores).all()
     assert not set(ids) & set(LIKES)
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise_scales": None}, {"dtype": "float64"}], ids=str)
+def test_visitors_do_not_know_of_each_other(settings):
+    model = fitted(data=planted(0, 3000, 60, 40), **settings)
+    assert model.n_user_communities_ > 1
+    apart = [copy.deepcopy(model).fold_in(form) for form in (LIKES, {"i1": 2.0}, {"new": 4.0})]
+    model.fold_in({"i3": 1e30})
+    together = [model.fold_in(form) for form in (LIKES, {"i1": 2.0}, {"new": 4.0})]
+    for one, other in zip(apart, together, strict=True):
+        assert_same(one, other, ALL)
 
 
 def assert_same(visitor, twin, items) -> None:

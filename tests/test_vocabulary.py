@@ -136,3 +136,15 @@ def test_equality_is_of_ids_in_order():
 def test_it_shows_its_first_ids():
     assert repr(Vocabulary(["a", "b"])) == "Vocabulary(2 ids: 'a', 'b')"
     assert repr(Vocabulary(range(9))) == "Vocabulary(9 ids: 0, 1, 2, …)"
+
+
+@pytest.mark.parametrize("known", [["a", "b", "c", "d", 5], ["a", "b", "c", "d", "e"]], ids=str)
+def test_a_few_objects_are_looked_up_as_many_are(known):
+    indexed = Vocabulary(known)
+    assert "a" in indexed  # which makes an index
+    for wanted in (["c", "z"], ["c", 5], [5.0], [np.int64(5), np.str_("a")], [2**70], [("a",)]):
+        ids = np.fromiter(wanted, object, count=len(wanted))
+        assert indexed.rows(ids).tolist() == Vocabulary(known).rows(wanted).tolist()
+    for bad in ([None], ["a", float("nan")], [["a"]]):
+        with pytest.raises(DataError):
+            indexed.rows(np.fromiter(bad, object, count=len(bad)))

@@ -190,8 +190,10 @@ class Fitted(Parametrised):
 
     def _rows(self, side: str, ids: Any) -> npt.NDArray[np.int64]:
         """Row of each id, -1 for those never seen."""
-        rows = self._vocabularies()[SIDES.index(side)].rows(ids)
-        rows[rows >= self._fitted().sides[side].n_rows] = -1  # ids may have been added since
+        known, n_rows = self._vocabularies()[SIDES.index(side)], self._fitted().sides[side].n_rows
+        rows = known.rows(ids)
+        if len(known) > n_rows:  # ids may have been added since
+            rows[rows >= n_rows] = -1
         return rows
 
     def _learnt(self, side: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -199,7 +201,9 @@ class Fitted(Parametrised):
         state = self._fitted()
         if not state.sides[side].n_rows:
             return np.full(rows.size, -1)
-        return np.where((rows >= 0) & (state.counts(side, rows) > 0), rows, -1)
+        learnt = rows.copy()
+        learnt[state.counts(side, rows) == 0] = -1
+        return learnt
 
     def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         """Raise an error that names the first of these ids, if there is any."""

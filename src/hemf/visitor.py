@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
+HUGE = 1e38  # ratings beyond may be beyond float32
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -40,7 +42,7 @@ class Posterior:
     noise_scale: float
     """E[1/τ]: how much noisier than others' this visitor's ratings are."""
     rated: npt.NDArray[np.int64]
-    """Rows of the items that were rated, as far as the model knows them."""
+    """Rows of the items that were rated; -1 is one that the model does not know."""
     edition: int
     """Which model it was: they count up with everything that it learns."""
 
@@ -122,7 +124,7 @@ class Visitor:
             scores = scores.astype(np.float64)
             scores[0, model._learnt("item", np.arange(model.n_items_)) < 0] = -np.inf
             if exclude_seen:
-                scores[0, own.rated] = -np.inf
+                scores[0, own.rated[own.rated >= 0]] = -np.inf
             best = predictive.best_columns(scores, n)
             there = best.columns[0] >= 0
             ids = model._vocabularies()[1].ids[best.columns[0][there]]
@@ -142,11 +144,11 @@ def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32])
     state = model._fitted()
     side, other = state.sides["user"], state.sides["item"]
     rows = model._learnt("item", model._rows("item", items))
-    known, strangers = rows[rows >= 0], rows < 0
-    rated = Moments(other.moments.mean[rows], other.moments.second[rows])
+    rated = Moments(other.moments.mean.take(rows, 0), other.moments.second.take(rows, 0))
     scales = other.noise_scales
     weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
-    if strangers.any():
+    if -1 in rows.tolist():  # for a few rows, NumPy takes ten times as long to find out
+        strangers = rows < 0
         rated.mean[strangers], rated.second[strangers] = other.stranger
         weight[strangers] = 1.0
     standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
@@ -155,7 +157,7 @@ def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32])
     )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)
-    return Posterior(moments, probabilities, float(inverse), known, model._edition)
+    return Posterior(moments, probabilities, float(inverse), rows, model._edition)
 
 
 def _read(
@@ -174,9 +176,12 @@ def _read(
     if (
         isinstance(ratings, list)
         and ratings
-        and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in ratings)
+        and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in ratings)
     ):
         rated, numbers = zip(*ratings, strict=True)
+        found = _as_they_are(rated, numbers)
+        if found is not None:
+            return found
         coded, values = factorise(_column(rated), "item"), ratings_from(_column(numbers))
     else:
         read = in_order(ratings, None, columns, users=users, items=items)
@@ -192,6 +197,25 @@ def _read(
         twice = ids.item(int(np.flatnonzero(coded.codes == rows[counts > 1][0])[0]))
         raise DataError(f"item {twice!r} is rated twice", value=twice)
     return ids, values
+
+
+def _as_they_are(
+    items: tuple[Any, ...], numbers: tuple[Any, ...]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]] | None:
+    """Return items and ratings that need no second look, as a few from a program do not.
+
+    None where anything about them is out of the ordinary, were it right or wrong.
+    """
+    kinds = set(map(type, items))
+    if len(kinds) > 1 or not kinds <= {int, str} or len(set(items)) < len(items):
+        return None
+    if not set(map(type, numbers)) <= {int, float} or not all(-HUGE < x < HUGE for x in numbers):
+        return None
+    try:
+        ids = np.array(items, np.int64 if kinds == {int} else object)
+    except OverflowError:
+        return None
+    return ids, np.array(numbers, np.float64).astype(np.float32)
 
 
 def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tuple[Any, Any]:

@@ -71,8 +71,7 @@ class Vocabulary:
         >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
         array([ 1, -1,  0])
         """
-        is_plain = isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iuU"
-        if is_plain and self._index is not None and len(ids) < self._size:
+        if self._index is not None and _is_plain(ids, fewer_than=self._size):
             return self._one_by_one(ids)
         coded = factorise(ids)
         rows: NDArray[np.int64] = self._find(coded.distinct)[coded.codes]
@@ -189,3 +188,12 @@ class Vocabulary:
         self._size = end
         if self._index is not None:
             self._index.update(zip(as_array(distinct).tolist(), range(start, end), strict=True))
+
+
+def _is_plain(ids: Any, *, fewer_than: int) -> bool:
+    """Whether it is a short array of text or whole numbers alone, which are ids as they are."""
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) >= fewer_than:
+        return False
+    if ids.dtype == object:
+        return set(map(type, ids.tolist())) <= {int, str}
+    return ids.dtype.kind in "iuU"

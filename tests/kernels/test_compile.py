@@ -56,3 +56,14 @@ def test_a_kernel_that_makes_arrays_has_to_say_so() -> None:
     assert y.tolist() == [0.0, 1.0, 0.0, 1.0]
     with pytest.raises(NumbaError):
         compiling.kernel(signature)(doubled).compiled(np.float64)
+
+
+def test_code_without_a_guard_does_the_same() -> None:
+    kernel = compiling.kernel("void({T}[::1], {T}[::1])", allocates=True)(doubled)
+    guarded, trusting = np.empty(4, np.float32), np.empty(4, np.float32)
+    x = np.arange(2, dtype=np.float32)
+    kernel.trusting(np.float32)(x, trusting)
+    kernel.compiled(np.float32)(x, guarded)
+    assert trusting.tolist() == guarded.tolist() == [0.0, 1.0, 0.0, 1.0]
+    with pytest.raises(TypeError):
+        kernel.compiled(np.float32)(np.arange(4, dtype=np.float32)[::2], guarded)

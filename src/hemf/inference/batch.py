@@ -68,7 +68,7 @@ class BatchState:
     def counts(self, name: str, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
         """How many ratings each row of a side has, or each of these."""
         indptr = self.rows[name].indptr
-        return np.diff(indptr) if rows is None else indptr[1:][rows] - indptr[:-1][rows]
+        return np.diff(indptr) if rows is None else indptr[1:].take(rows) - indptr[:-1].take(rows)
 
     def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
         """Rows of the other side that a row has rated, ascending, and the standardised ratings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hemf.model.side import Moments, Side
 
 ROUNDS = 4  # of q(a, z) and q(τ) in turn, which depend on each other
 LEAST_SHARE = 1e-6  # communities with less of a row are left out
+SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
 
 
 def fold_in(
@@ -23,35 +25,40 @@ def fold_in(
     ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
     standardised. One thread at a time may fold in to a side.
     """
-    from hemf.kernels.online import refresh_all
-    from hemf.kernels.structures import Rules
-
     folding: Folding | None = side._folding
-    if folding is None or folding.communities is not side.communities:
+    if folding is None or folding.communities.count != side.n_communities:
         folding = side._folding = Folding(side)
-    scales, dtype = side.noise_scales, rated.mean.dtype
-    prior_shape = 0.0 if scales is None else float(scales.prior_shape)
-    own = folding.blank(values.size, prior_shape)
-    shared = folding.shared._replace(prior_shape=prior_shape, error_unit=float(noise))
-    rules = Rules(values.astype(dtype), float(noise), -1, LEAST_SHARE, 0)
-    seen = own._replace(mean=rated.mean, second=rated.second, weight=weight.astype(dtype))
-    again = np.zeros(1 if scales is None else ROUNDS, np.int64)  # the only row, time after time
-    refresh_all.compiled(dtype, own.code.dtype)(again, own, seen, shared, rules, folding.memory)
-    return own.mean, own.second, own.membership[0].astype(np.float64), own.shape[0], own.rate[0]
+    elif folding.communities is not side.communities:
+        folding.follow(side)
+    scales = side.noise_scales
+    return folding.run(
+        rated, weight, values, float(noise), 0.0 if scales is None else float(scales.prior_shape)
+    )
 
 
 class Folding:
-    """A row of a side to fill in, the communities as they are, and working memory."""
+    """A row of a side to fill in, the communities as they are, and working memory.
+
+    All that does not depend on the ratings is made once: a visitor's arithmetic takes less time
+    than to describe it.
+    """
 
     def __init__(self, side: Side) -> None:
-        from hemf.kernels.structures import Shared, scratch
+        from hemf.kernels.structures import Rows, Rules, Shared, scratch
 
         self.communities = side.communities
         layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
         store = RowStore(layout, dtype, sums=False, communities=count, most=count)
         store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
-        self._row = store.in_use()
-        self.shared = Shared(
+        self._dtype = dtype
+        self._row = Rows(
+            **store.in_use(),
+            start=np.zeros(1, np.int64),
+            length=np.zeros(1, np.int64),
+            other=np.zeros(0, np.int32),
+            code=np.zeros(0, np.uint16),
+        )
+        self._shared = Shared(
             **believed(side),
             size=store.size,  # these statistics are nobody's
             first=store.first,
@@ -63,22 +70,41 @@ class Folding:
             patience=0.0,
             change=0.0,
         )
-        self.memory = scratch(self.blank(0, 1.0), self.shared)
+        self._rules = Rules(np.zeros(0, dtype), 1.0, -1, LEAST_SHARE, 0)
+        self._memory = scratch(self._row, self._shared)
 
-    def blank(self, n: int, prior_shape: float) -> Any:
-        """Return a row that has rated the rows 0 to n - 1 of the other side."""
-        from hemf.kernels.structures import Rows
+    def follow(self, side: Side) -> None:
+        """Take over communities that have changed; there are as many as before."""
+        self.communities = side.communities
+        self._shared = self._shared._replace(**believed(side))
 
-        own, wide = self._row, n > np.iinfo(np.uint16).max
-        for name in ("error", "entropy", "worth", "judged", "pending", "membership"):
-            own[name][:] = 0
-        own["listed"][:], own["weight"][:], own["count"][:] = -1, 1.0, n
-        own["shape"][:] = own["rate"][:] = prior_shape or 1.0
-        self.shared.totals[:] = 0.0
-        return Rows(
-            **{**own, "mean": np.empty_like(own["mean"]), "second": np.empty_like(own["second"])},
-            start=np.zeros(1, np.int64),
-            length=np.full(1, n),
-            other=np.arange(n, dtype=np.int32),
-            code=np.arange(n, dtype=np.uint32 if wide else np.uint16),
+    def run(
+        self, rated: Moments, weight: Float64, values: Float64, noise: float, prior_shape: float
+    ) -> tuple[Array, Array, Float64, float, float]:
+        """See `fold_in`; ``prior_shape`` is 0 where there are no noise scales."""
+        dtype, row, shared, n = self._dtype, self._row, self._shared, values.size
+        if shared.prior_shape != prior_shape or shared.error_unit != noise:
+            shared = shared._replace(prior_shape=prior_shape, error_unit=noise)
+            self._shared = shared
+        # The row leaves its communities as any other does; what else it was is forgotten here.
+        row.weight[0], row.count[0], row.length[0] = 1.0, n, n
+        shared.totals[:] = 0.0
+        codes = np.arange(n, dtype=np.uint16 if n <= SHORT_CODES else np.uint32)
+        mean, second = row.mean.copy(), row.second.copy()
+        own = row._replace(mean=mean, second=second, other=codes.astype(np.int32), code=codes)
+        seen = own._replace(
+            mean=np.ascontiguousarray(rated.mean, dtype),
+            second=np.ascontiguousarray(rated.second, dtype),
+            weight=weight.astype(dtype),
         )
+        rules = self._rules._replace(levels=values.astype(dtype), noise=noise)
+        again = np.zeros(ROUNDS if prior_shape else 1, np.int64)  # the only row, time after time
+        _kernel(dtype, codes.dtype)(again, own, seen, shared, rules, self._memory)
+        return mean, second, row.membership[0].astype(np.float64), row.shape[0], row.rate[0]
+
+
+@cache
+def _kernel(dtype: Any, codes: Any) -> Any:
+    from hemf.kernels.online import refresh_all
+
+    return refresh_all.trusting(dtype, codes)

@@ -62,20 +62,29 @@ class Kernel:
         self.__name__ = function.__name__
         self._signature = signature
         self._dispatcher = _jit(function, allocates)
-        self._ready: set[tuple[np.dtype[Any], ...]] = set()
+        self._ready: dict[tuple[np.dtype[Any], ...], Any] = {}
 
     def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused."""
+        self.trusting(dtype, codes)
+        return self._dispatcher
+
+    def trusting(self, dtype: Any, codes: Any = np.uint16) -> Any:
+        """Return the machine code without its guard, for arguments that were made to fit.
+
+        To look at the types of dozens of arrays takes longer than a row's arithmetic. One that
+        does not fit makes numbers without meaning, or worse.
+        """
         key = np.dtype(dtype), np.dtype(codes)
         if key not in self._ready:
             with _lock:
                 if key not in self._ready:
                     self._dispatcher.disable_compile(False)
                     names = {"T": _TYPES[key[0]], "C": _TYPES[key[1]]}
-                    self._dispatcher.compile(_typed(self._signature, names))
+                    entry = self._dispatcher.compile(_typed(self._signature, names))
                     self._dispatcher.disable_compile(True)
-                    self._ready.add(key)
-        return self._dispatcher
+                    self._ready[key] = entry
+        return self._ready[key]
 
 
 def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
