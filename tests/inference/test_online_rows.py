@@ -10,6 +10,7 @@ import pytest
 from hemf.inference import binding
 from hemf.inference.batch import SIDES
 from hemf.inference.online import ALL, OnlineState
+from hemf.inference.retiring import retire
 from hemf.inference.rowstore import RowStore
 from hemf.kernels import reference_online
 from hemf.model.packing import pack
@@ -104,7 +105,7 @@ def test_an_added_rating_taken_out_leaves_the_posterior_as_it_was(
         for side in SIDES:
             record(state, side, *pair, code)
         if window > 0:
-            state._retire({side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
+            retire(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
         moved = settle(state, name, i)
         assert moved["count"] == before["count"] + 1
         assert np.abs(moved["second"] - before["second"]).max() > 1e-3
@@ -266,8 +267,9 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         state.book.codes(np.float32([1, 2, 3]))
         for name in SIDES:
             record(state, name, order[:, 0], order[:, 1], [first, *later])
-        state._retire(
-            {name: np.unique(order[:, k], return_counts=True) for k, name in enumerate(SIDES)}
+        retire(
+            state,
+            {name: np.unique(order[:, k], return_counts=True) for k, name in enumerate(SIDES)},
         )
         assert 0 in state.stores["user"].history.row(0)[0][:-2]
         assert 0 in state.stores["item"].history.row(0)[0]

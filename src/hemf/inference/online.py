@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import binding, regroup, shared
+from hemf.inference import binding, regroup, retiring, shared
 from hemf.inference.batch import SIDES, BatchState, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
@@ -164,7 +164,7 @@ class OnlineState:
             online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
             online.known[name] = online.seen
         if options.window != ALL:
-            online._sum_up()
+            retiring.sum_up(online)
         return online
 
     @classmethod
@@ -198,33 +198,6 @@ class OnlineState:
         """Whether there are few ratings for the numbers they are to determine."""
         unknown = sum(store.n_rows * store.layout.order for store in self.stores.values())
         return self.seen < ENOUGH * unknown
-
-    def _sum_up(self) -> None:
-        """Keep what is among the newest ratings of either of its rows, and sums of the others."""
-        listed = {name: store.history.to_rows() for name, store in self.stores.items()}
-        rows, is_old, order = {}, {}, {}
-        for name, (indptr, indices, _) in listed.items():
-            lengths = np.diff(indptr)
-            rows[name] = np.repeat(np.arange(lengths.size), lengths)
-            newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
-            is_old[name] = newer > self.options.window
-            pair = (indices, rows[name]) if name == "user" else (rows[name], indices)
-            order[name] = np.lexsort(pair)
-        is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
-        for name, (_, indices, codes) in listed.items():
-            gone = np.empty_like(is_gone)
-            gone[order[name]] = is_gone
-            store = self.stores[name]
-            kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
-            store.history = History.from_rows(
-                np.concatenate([[0], np.cumsum(kept)]), indices[~gone], codes[~gone]
-            )
-            self.even_codes()
-            binding.kernel(self, "settle_all")(
-                rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
-                codes[gone].astype(np.int64), *self._pair(name), binding.rules(self),
-                self.options.forgetting[name], binding.outer(self),
-            )  # fmt: skip
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -299,7 +272,7 @@ class OnlineState:
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
             self.refresh(name, self._due(name, rows[name]), learn=learn)
         if self.options.window > 0:
-            self._retire(added)
+            retiring.retire(self, added)
         self.seen += codes.size
         if learn:
             errors = self._errors(users, items, codes) if self.options.window == 0 else None
@@ -413,15 +386,6 @@ class OnlineState:
             self.stores[name].history.reserve(*added[name], len(self.book))
         self.even_codes()
         return added
-
-    def _retire(self, added: dict[str, tuple[Wholes, Wholes]]) -> None:
-        """Sum up ratings that newer ones have taken the place of."""
-        for name in SIDES:
-            binding.kernel(self, "retire_all")(
-                *added[name], *self._pair(name), binding.rules(self),
-                self.options.forgetting[name], self.options.forgetting[OTHER[name]],
-                binding.outer(self),
-            )  # fmt: skip
 
     def levels(self) -> Float64:
         """Standardised rating of each code."""

@@ -1,0 +1,60 @@
+"""Ratings that leave a bounded history: those among the newest of neither user nor item."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.inference import binding
+from hemf.inference.batch import SIDES
+from hemf.inference.history import History
+from hemf.inference.settled import OTHER
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
+
+Wholes = npt.NDArray[np.int64]
+
+
+def sum_up(state: OnlineState) -> None:
+    """Keep what is among the newest ratings of either of its rows, and sums of the others."""
+    listed = {name: store.history.to_rows() for name, store in state.stores.items()}
+    rows, is_old, order = {}, {}, {}
+    for name, (indptr, indices, _) in listed.items():
+        lengths = np.diff(indptr)
+        rows[name] = np.repeat(np.arange(lengths.size), lengths)
+        newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
+        is_old[name] = newer > state.options.window
+        pair = (indices, rows[name]) if name == "user" else (rows[name], indices)
+        order[name] = np.lexsort(pair)
+    is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
+    for name, (_, indices, codes) in listed.items():
+        gone = np.empty_like(is_gone)
+        gone[order[name]] = is_gone
+        store = state.stores[name]
+        kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
+        store.history = History.from_rows(
+            np.concatenate([[0], np.cumsum(kept)]), indices[~gone], codes[~gone]
+        )
+        state.even_codes()
+        binding.kernel(state, "settle_all")(
+            rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
+            codes[gone].astype(np.int64), *_pair(state, name), binding.rules(state),
+            state.options.forgetting[name], binding.outer(state),
+        )  # fmt: skip
+
+
+def retire(state: OnlineState, added: dict[str, tuple[Wholes, Wholes]]) -> None:
+    """Sum up ratings that newer ones have taken the place of."""
+    for name in SIDES:
+        binding.kernel(state, "retire_all")(
+            *added[name], *_pair(state, name), binding.rules(state),
+            state.options.forgetting[name], state.options.forgetting[OTHER[name]],
+            binding.outer(state),
+        )  # fmt: skip
+
+
+def _pair(state: OnlineState, name: str) -> tuple[Any, Any]:
+    return binding.rows(state, name), binding.rows(state, OTHER[name])
