@@ -25,7 +25,7 @@ from hemf.inference.beginnings import (
 )
 from hemf.inference.fit import FitOptions, first_side
 from hemf.inference.history import History, RatingBook
-from hemf.inference.rowstore import MOST_PARTS, RowStore
+from hemf.inference.rowstore import MOST_PARTS, RowStore, distinct
 from hemf.inference.settled import OTHER, make_possible
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
@@ -277,19 +277,22 @@ class OnlineState:
         """
         rows = {"user": users, "item": items}
         self._reserve(rows)
+        bound = {name: binding.rows(self, name) for name in SIDES}
         if self.options.window != 0:
             previous = previous.copy()
-            binding.kernel(self, "recall_all")(users, items, *self._pair("user"), previous)
+            recall_all = binding.kernel(self, "recall_all")
+            recall_all(users, items, bound["user"], bound["item"], previous)
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
+            pair = bound[name], bound[other]
             binding.kernel(self, "record_all")(
-                rows[name], rows[other], codes, previous, *self._pair(name), binding.rules(self),
+                rows[name], rows[other], codes, previous, *pair, binding.rules(self),
                 self.options.forgetting[name], is_new, binding.outer(self),
             )  # fmt: skip
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
-            self.refresh(name, self._due(name, rows[name]), learn=learn)
+            self.refresh(name, self._due(name, rows[name]), learn=learn, bound=pair)
         self.seen += codes.size
         if learn:
             errors = None if self.is_complete else self._errors(users, items, codes)
@@ -353,9 +356,14 @@ class OnlineState:
         if young and self.restart_at <= self.seen < LAST_RESTART:
             self.__dict__.update(restart(self).__dict__)
 
-    def refresh(self, name: str, rows: Wholes, *, learn: bool = True) -> None:
-        """Bring these rows, then the communities of their side, to their optimum."""
-        own, other = self._pair(name)
+    def refresh(
+        self, name: str, rows: Wholes, *, learn: bool = True, bound: tuple[Any, Any] | None = None
+    ) -> None:
+        """Bring these rows, then the communities of their side, to their optimum.
+
+        ``bound`` are the rows of the side and of the other as kernels take them, if at hand.
+        """
+        own, other = self._pair(name) if bound is None else bound
         common = binding.shared(self, name)
         binding.kernel(self, "refresh_all")(
             rows, own, other, common, binding.rules(self), binding.scratch(own, common)
@@ -368,7 +376,7 @@ class OnlineState:
 
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
-        touched, store = np.unique(rows), self.stores[name]
+        touched, store = distinct(rows), self.stores[name]
         wait, other = 0.0 if self.options.thorough else binding.PATIENCE[name], OTHER[name]
         changed = self.stores[other].totals[2] - store.met[touched]
         is_due = changed > binding.CHANGE * self.stores[other].n_rows
