@@ -285,14 +285,14 @@ class OnlineState:
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
-            pair = bound[name], bound[other]
+            at_hand = bound[name], bound[other], binding.rules(self)
             binding.kernel(self, "record_all")(
-                rows[name], rows[other], codes, previous, *pair, binding.rules(self),
+                rows[name], rows[other], codes, previous, *at_hand,
                 self.options.forgetting[name], is_new, binding.outer(self),
             )  # fmt: skip
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
-            self.refresh(name, self._due(name, rows[name]), learn=learn, bound=pair)
+            self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
         self.seen += codes.size
         if learn:
             errors = None if self.is_complete else self._errors(users, items, codes)
@@ -356,18 +356,15 @@ class OnlineState:
         if young and self.restart_at <= self.seen < LAST_RESTART:
             self.__dict__.update(restart(self).__dict__)
 
-    def refresh(
-        self, name: str, rows: Wholes, *, learn: bool = True, bound: tuple[Any, Any] | None = None
-    ) -> None:
+    def refresh(self, name: str, rows: Wholes, *, learn: bool = True, bound: Any = None) -> None:
         """Bring these rows, then the communities of their side, to their optimum.
 
-        ``bound`` are the rows of the side and of the other as kernels take them, if at hand.
+        ``bound`` are both sides' rows and the rules as kernels take them, where they are at hand.
         """
-        own, other = self._pair(name) if bound is None else bound
+        own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
-        binding.kernel(self, "refresh_all")(
-            rows, own, other, common, binding.rules(self), binding.scratch(own, common)
-        )
+        memory = binding.scratch(own, common)
+        binding.kernel(self, "refresh_all")(rows, own, other, common, rules, memory)
         side, store = self.sides[name], self.stores[name]
         store.met[rows] = int(self.stores[OTHER[name]].totals[2])
         if learn and shared.is_due(self, name):
