@@ -148,3 +148,31 @@ def test_a_few_objects_are_looked_up_as_many_are(known):
     for bad in ([None], ["a", float("nan")], [["a"]]):
         with pytest.raises(DataError):
             indexed.rows(np.fromiter(bad, object, count=len(bad)))
+
+
+def test_whole_numbers_are_found_however_far_apart_they_come_to_be():
+    rng = np.random.default_rng(0)
+    known, rows = Vocabulary(), {}
+    for spread in (50, 500, 20_000, 2**40, 2**62):
+        ids = rng.integers(-spread, spread, size=300)
+        for number in ids.tolist():
+            rows.setdefault(number, len(rows))
+        assert known.add(ids).tolist() == [rows[number] for number in ids.tolist()]
+        asked = np.concatenate([ids, ids + 1])
+        assert known.rows(asked).tolist() == [rows.get(number, -1) for number in asked.tolist()]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.uint64])
+def test_numbers_beyond_those_known_are_not_found(dtype):
+    known = Vocabulary(np.arange(-3, 100))
+    ends = np.array([np.iinfo(dtype).min, 7, np.iinfo(dtype).max], dtype)
+    for _ in range(300):  # so often that it pays to be quick about it
+        found = known.rows(ends)
+    assert found.tolist() == [3 if ends[0] == 0 else -1, 10, -1]
+
+
+def test_text_may_join_whole_numbers_that_lie_close_together():
+    known = Vocabulary(np.arange(10))
+    known.rows(np.arange(100))
+    assert known.add(["ann", 3, 11]).tolist() == [10, 3, 11]
+    assert known.rows(np.array([3, 11, 12])).tolist() == [3, 11, -1]

@@ -64,11 +64,12 @@ def without_repeats(
     (['bo', 'al'], [3.0, 4.5])
     """
     key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
+    ascending = np.sort(key)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return users, items, values, before
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
-    if first.size == key.size:
-        return users, items, values, before
     twice = int(np.flatnonzero(counts > 1)[0])
     rows = np.flatnonzero(inverse == twice)
     pair = (users.decode().item(int(rows[0])), items.decode().item(int(rows[0])))

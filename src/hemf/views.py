@@ -153,7 +153,7 @@ def community_view(model: HeMF, side: str, n: int) -> CommunityView:
         ids=own_ids[: own.n_rows],
         probabilities=_read_only(own.membership),
         sizes=_read_only(sizes),
-        weights=own.communities.sticks.weights,
+        weights=_read_only(own.communities.sticks.weights),
         typical=typical,
         divisive=divisive,
     )

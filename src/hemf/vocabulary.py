@@ -12,6 +12,48 @@ from hemf.reading.identifiers import CodedIds, Distinct, as_array, factorise
 
 _OFTEN = 2  # once so many times as many ids as are known have been looked up, they are indexed
 _BULK = 8  # looking up more than 1/8 as many ids as are known: hash them all at once in Arrow
+_PLACES = 8  # for each id, at most, of a table of whole numbers …
+_FREE_PLACES = 4096  # … and some more
+_FAR = 2**62
+
+
+class _Table:
+    """Rows of whole numbers that lie close together, at the places of the numbers.
+
+    >>> table = _Table.of(np.array([7, 5]))
+    >>> table.find(np.array([5, 6, 7, -9]))
+    array([ 1, -1,  0, -1])
+    """
+
+    def __init__(self, before: int, rows: NDArray[np.int64]) -> None:
+        self._before = before  # the number whose place is the first
+        self._rows = rows  # the first and the last are of no number: all that are outside go there
+
+    @classmethod
+    def of(cls, ids: NDArray[np.int64], room: int = 0) -> _Table | None:
+        """Return a table of ids, with ``room`` for others; None where they are far apart."""
+        if not len(ids):
+            return None
+        low, high = int(ids.min()), int(ids.max())
+        if max(-low, high) > _FAR or high - low > _PLACES * len(ids) + _FREE_PLACES:
+            return None
+        table = cls(low - 1 - room, np.full(high - low + 3 + 2 * room, -1))
+        table._rows[ids - table._before] = np.arange(len(ids))
+        return table
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row of each id, or -1."""
+        return self._rows.take(ids - self._before, mode="clip")
+
+    def with_more(self, ids: NDArray[Any], first: int) -> _Table | None:
+        """Return a table of all these ids, of which those from row ``first`` on are new."""
+        if ids.dtype != np.int64:
+            return None
+        new = ids[first:]
+        if new.min() <= self._before or new.max() >= self._before + len(self._rows) - 1:
+            return self.of(ids, room=len(ids))
+        self._rows[new - self._before] = np.arange(first, len(ids))
+        return self
 
 
 class Vocabulary:
@@ -34,6 +76,7 @@ class Vocabulary:
         self._buffer: NDArray[Any] | None = np.empty(0, np.int64)  # None while only text is held
         self._text: Any = None  # all ids as Arrow text, as long as nothing was added to them
         self._index: dict[Any, int] | None = None  # built when first needed
+        self._table: _Table | None = None  # instead of an index, where ids are suitable
         self._asked = 0  # ids looked up so far
         self.add(ids)
 
@@ -71,6 +114,11 @@ class Vocabulary:
         >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
         array([ 1, -1,  0])
         """
+        is_array = isinstance(ids, np.ndarray) and ids.ndim == 1
+        if is_array and ids.dtype.kind in "iu" and ids.dtype != np.uint64:
+            self._prepare(len(ids))
+            if self._table is not None:
+                return self._table.find(ids.astype(np.int64, copy=False))
         if self._index is not None and _is_plain(ids, fewer_than=self._size):
             return self._one_by_one(ids)
         coded = factorise(ids)
@@ -129,9 +177,10 @@ class Vocabulary:
 
     def _find(self, distinct: Distinct) -> NDArray[np.int64]:
         """Row of each distinct id, or -1."""
-        self._asked += len(distinct)
-        if self._index is None and 0 < _OFTEN * self._size <= self._asked:
-            self._rows_by_id()  # an index pays from now on
+        self._prepare(len(distinct))
+        is_whole = isinstance(distinct, np.ndarray) and distinct.dtype == np.int64
+        if self._table is not None and is_whole:
+            return self._table.find(distinct)
         dear = _BULK if self._index is None else 1
         is_bulk = len(distinct) * dear >= self._size
         known = self._as_arrow_like(distinct) if is_bulk else None
@@ -144,6 +193,17 @@ class Vocabulary:
             rows: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
             return rows
         return self._one_by_one(as_array(distinct))
+
+    def _prepare(self, n: int) -> None:
+        """Make a table or an index where n ids are few to look up, or many were by now."""
+        self._asked += n
+        if not self._size or self._table is not None or self._index is not None:
+            return
+        if self._asked >= _OFTEN * self._size or n * _BULK < self._size:
+            if self._buffer is not None and self._buffer.dtype == np.int64:
+                self._table = _Table.of(self._buffer[: self._size])
+            if self._table is None:
+                self._rows_by_id()
 
     def _one_by_one(self, ids: NDArray[Any]) -> NDArray[np.int64]:
         found = map(self._rows_by_id().get, ids.tolist(), repeat(-1))
@@ -186,6 +246,8 @@ class Vocabulary:
             buffer[start:end] = distinct
             self._buffer, self._text = buffer, None
         self._size = end
+        if self._table is not None:
+            self._table = self._table.with_more(self._objects()[:end], start)
         if self._index is not None:
             self._index.update(zip(as_array(distinct).tolist(), range(start, end), strict=True))
 

@@ -163,3 +163,16 @@ def test_a_single_value_is_not_a_column(single):
 def test_a_table_is_not_a_column():
     with pytest.raises(DataError, match=r"expected one dimension, got shape \(2, 2\)"):
         factorise(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("far", [1, 10_000])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_whole_numbers_are_coded_in_order_of_appearance_close_together_or_not(far, dtype):
+    ids = np.random.default_rng(0).integers(100, size=1000).astype(dtype) * dtype(far)
+    index = {}
+    codes = [index.setdefault(number, len(index)) for number in ids.tolist()]
+    coded = factorise(ids)
+    assert coded.codes.tolist() == codes
+    assert coded.codes.dtype == np.int32
+    assert coded.distinct.tolist() == list(index)
+    assert coded.distinct.dtype == np.int64

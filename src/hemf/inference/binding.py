@@ -52,10 +52,12 @@ def rules(state: OnlineState) -> Any:
 def believed(side: Side) -> dict[str, Any]:
     """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
     communities, scales = side.communities, side.noise_scales
+    # Of one community every row is a member, whatever speaks for it.
+    is_one = communities.count == 1
     return {
         "precision": np.ascontiguousarray(communities.precision),
         "pull": np.ascontiguousarray(communities.pull),
-        "log_weight": np.ascontiguousarray(communities.log_weight),
+        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
         "free": side.layout.free,
         "pinned": side.layout.pinned,
         "prior_shape": 0.0 if scales is None else float(scales.prior_shape),

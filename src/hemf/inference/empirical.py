@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, zeta
 
 from hemf.model.communities import Communities, Sticks
 from hemf.model.hyper import Prior
@@ -60,7 +60,7 @@ def best_dof(communities: Communities, scale: Float64, start: float) -> float:
             high = dof
         else:
             low = dof
-        step = dof - gap / (0.5 * float(polygamma(1, arguments).sum()))
+        step = dof - gap / (0.5 * float(zeta(2.0, arguments).sum()))  # ψ'(x) = ζ(2, x)
         if not low < step < high:
             step = 0.5 * (low + high) if np.isfinite(high) else 2.0 * dof
         if abs(step - dof) <= 1e-12 * (dof - order + 1.0):  # of what ι0 has above L-1

@@ -25,7 +25,7 @@ from hemf.inference.beginnings import (
 )
 from hemf.inference.fit import FitOptions, first_side
 from hemf.inference.history import History, RatingBook
-from hemf.inference.rowstore import MOST_PARTS, RowStore
+from hemf.inference.rowstore import MOST_PARTS, RowStore, distinct
 from hemf.inference.settled import OTHER, make_possible
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
@@ -258,19 +258,21 @@ class OnlineState:
         """
         rows = {"user": users, "item": items}
         added = self._reserve(rows)
+        bound = {name: binding.rows(self, name) for name in SIDES}
         if self.options.window != 0:
             previous = previous.copy()
-            binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), previous)
+            binding.kernel(self, "recall_all")(users, items, bound["user"], previous)
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
+            at_hand = bound[name], bound[other], binding.rules(self)
             binding.kernel(self, "record_all")(
-                rows[name], rows[other], codes, previous, *self._pair(name), binding.rules(self),
+                rows[name], rows[other], codes, previous, *at_hand,
                 self.options.forgetting[name], is_new, binding.outer(self),
             )  # fmt: skip
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
-            self.refresh(name, self._due(name, rows[name]), learn=learn)
+            self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
         if self.options.window > 0:
             retiring.retire(self, added)
         self.seen += codes.size
@@ -338,13 +340,15 @@ class OnlineState:
         if young and self.restart_at <= self.seen < LAST_RESTART:
             self.__dict__.update(restart(self).__dict__)
 
-    def refresh(self, name: str, rows: Wholes, *, learn: bool = True) -> None:
-        """Bring these rows, then the communities of their side, to their optimum."""
-        own, other = self._pair(name)
+    def refresh(self, name: str, rows: Wholes, *, learn: bool = True, bound: Any = None) -> None:
+        """Bring these rows, then the communities of their side, to their optimum.
+
+        ``bound`` are both sides' rows and the rules as kernels take them, where they are at hand.
+        """
+        own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
-        binding.kernel(self, "refresh_all")(
-            rows, own, other, common, binding.rules(self), binding.scratch(own, common)
-        )
+        memory = binding.scratch(own, common)
+        binding.kernel(self, "refresh_all")(rows, own, other, common, rules, memory)
         side, store = self.sides[name], self.stores[name]
         store.met[rows] = int(self.stores[OTHER[name]].totals[2])
         if learn and shared.is_due(self, name):
@@ -353,7 +357,7 @@ class OnlineState:
 
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
-        touched, store = np.unique(rows), self.stores[name]
+        touched, store = distinct(rows), self.stores[name]
         wait, other = 0.0 if self.options.thorough else binding.PATIENCE[name], OTHER[name]
         changed = self.stores[other].totals[2] - store.met[touched]
         is_due = changed > binding.CHANGE * self.stores[other].n_rows

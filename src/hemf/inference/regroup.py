@@ -14,8 +14,8 @@ import numpy.typing as npt
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.rowstore import RowStore
-from hemf.model import bound
 from hemf.model.communities import Statistics, community_posterior
+from hemf.model.evidence import community_evidence
 from hemf.model.hyper import Prior
 from hemf.model.packing import Float64, unpack
 from hemf.model.side import Side
@@ -124,12 +124,17 @@ def cuts(points: Float64) -> list[npt.NDArray[np.bool_]]:
 
 def _settled(points: Float64, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Move points to the half whose mean is nearer, a few times over."""
+    total = points.sum(axis=0)
     for _ in range(LLOYD_STEPS):
-        if not 0 < first.sum() < first.size:
+        n = np.count_nonzero(first)
+        if not 0 < n < first.size:
             break
-        left, right = points[first].mean(axis=0), points[~first].mean(axis=0)
-        middle = 0.5 * (left + right)
-        first = (points - middle) @ (left - right) > 0.0
+        part = first.astype(np.float64) @ points
+        left, right = part / n, (total - part) / (first.size - n)
+        across = left - right
+        before, first = first, points @ across > 0.5 * ((left + right) @ across)
+        if np.array_equal(before, first):
+            break
     return first
 
 
@@ -141,7 +146,7 @@ def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
     """
     statistics = store.statistics
     prior = judging_prior(side, statistics)
-    now = bound.side_total(statistics, community_posterior(statistics, prior), prior)
+    now = community_evidence(statistics, prior)
     best_gain, best_community = 0.0, -1
     best_rows: Wholes | None = None
     main = store.listed[rows, 0]  # its likeliest community
@@ -152,17 +157,20 @@ def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
         covariance = min(d, side.communities.precision.shape[0] - 1)
         metric = np.linalg.cholesky(side.communities.precision[covariance])
         means = store.mean[members][:, side.layout.free].astype(np.float64) @ metric
-        for first in cuts(means):
-            for chosen in (members[first], members[~first]):
-                if chosen.size < FEWEST:
-                    continue
-                split = _split(store, statistics, d, chosen, tied=side.tied)
-                gain = bound.side_total(split, community_posterior(split, prior), prior) - now
-                if gain > best_gain:
-                    best_gain, best_community, best_rows = gain, d, chosen
+        choices = [half for first in cuts(means) for half in (first, ~first)]
+        choices = [half for half in choices if np.count_nonzero(half) >= FEWEST]
+        if not choices:
+            continue
+        moved = np.array(choices, np.float64) @ _given(store, members, d)
+        for chosen, given in zip(choices, moved, strict=True):
+            split = _split(statistics, d, given, tied=side.tied)
+            gain = community_evidence(split, prior) - now
+            if gain > best_gain:
+                best_gain, best_community, best_rows = gain, d, members[chosen]
     if best_rows is None:
         return None
-    split = _split(store, statistics, best_community, best_rows, tied=side.tied)
+    given = _given(store, best_rows, best_community).sum(axis=0)
+    split = _split(statistics, best_community, given, tied=side.tied)
     count = store.size.size
     store.regroup(np.arange(count), count + 1)
     listed = store.listed
@@ -173,13 +181,15 @@ def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
     return best_rows
 
 
-def _split(
-    store: RowStore, statistics: Statistics, d: int, rows: Wholes, *, tied: bool
-) -> Statistics:
-    """Statistics after what these rows have given to d has gone to a new community."""
-    order = statistics.first.shape[1]
+def _given(store: RowStore, rows: Wholes, d: int) -> Float64:
+    """Return what each of these rows, all in d, has given to it; as in `RowStore.parts`."""
     at, slots = np.nonzero(store.listed[rows] == d)
-    given = store.parts[rows[at], slots].astype(np.float64).sum(axis=0)
+    return np.asarray(store.parts[rows[at], slots], np.float64)
+
+
+def _split(statistics: Statistics, d: int, given: Float64, *, tied: bool) -> Statistics:
+    """Statistics after a part of what d was given has gone to a new community."""
+    order = statistics.first.shape[1]
     moment = given[1 : 1 + order]
     size, first = np.append(statistics.size, given[0]), np.vstack([statistics.first, moment])
     size[d] -= given[0]

@@ -22,6 +22,19 @@ MOST_PARTS = 4
 Wholes = npt.NDArray[np.int64]
 
 
+def distinct(rows: Wholes) -> Wholes:
+    """Return the rows that occur, ascending.
+
+    >>> distinct(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    # NumPy's own, which can do much more, takes several times as long for a thousand.
+    ascending = np.sort(rows)
+    is_first = np.ones(rows.size, bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
+    return ascending[is_first]
+
+
 @dataclass
 class RowArrays:
     """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`."""

@@ -67,7 +67,11 @@ def carry(state: OnlineState, name: str) -> None:
     rows, columns = lower_triangle(store.layout.total)
     for begin in range(0, sums.n_rows, 2048):
         part = slice(begin, begin + 2048)
-        moved = move @ unpack(sums.gram[part]) @ move.T
+        # M(GMᵀ) = (GMᵀ)ᵀMᵀ, as G is symmetric: two large products rather than many small ones.
+        moved = unpack(sums.gram[part])
+        for _ in range(2):
+            moved = (moved.reshape(-1, move.shape[1]) @ move.T).reshape(moved.shape)
+            moved = moved.transpose(0, 2, 1)
         sums.gram[part] = moved[:, rows, columns]
 
 

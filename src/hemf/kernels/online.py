@@ -60,6 +60,11 @@ def record_all(
         if codes[k] < 0:
             withdraw(own, other, rules, keep, i, j, previous[k], memory)
             is_new[k] = 0
+        elif rules.window == 0 and previous[k] < 0:  # as `record` does, without a call
+            own.pending[i] += 1
+            own.count[i] += 1
+            settle(own, other, rules, keep, i, j, codes[k], memory)
+            is_new[k] = 1
         else:
             is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k], memory)
 

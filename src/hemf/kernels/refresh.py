@@ -200,8 +200,9 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
         if pinned >= 0:
             h -= np.float64(gram[packed(free[u], pinned)])
         data[u, order] = scale * h
+        row = packed(free[u], 0)
         for t in range(u + 1):
-            data[t, u] = scale * gram[packed(free[u], free[t])]
+            data[t, u] = scale * gram[row + free[t]]
     n = choose(own, shared, rules, i, memory)
     memory.considered[0] = n
     for c in range(n):
@@ -283,9 +284,19 @@ def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
             at = packed(free[t], pinned)
             second[at] = m
             error += 2.0 * m * gram[at]
-        for u in range(t + 1):
-            at = packed(free[t], free[u])
-            second[at] = memory.second[p]
-            error += (1.0 if t == u else 2.0) * memory.second[p] * gram[at]
-            p += 1
+        row = packed(free[t], 0)
+        even, odd = 0.0, 0.0
+        for u in range(0, t - 1, 2):  # two sums at a time: each waits for itself alone
+            one, two = row + free[u], row + free[u + 1]
+            second[one], second[two] = memory.second[p + u], memory.second[p + u + 1]
+            even += memory.second[p + u] * gram[one]
+            odd += memory.second[p + u + 1] * gram[two]
+        if t % 2 == 1:
+            at = row + free[t - 1]
+            second[at] = memory.second[p + t - 1]
+            even += memory.second[p + t - 1] * gram[at]
+        at = row + free[t]
+        second[at] = memory.second[p + t]
+        error += 2.0 * (even + odd) + memory.second[p + t] * gram[at]
+        p += t + 1
     return error

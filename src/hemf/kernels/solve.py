@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner
-from hemf.kernels.vectors import LANES, add_scaled
+from hemf.kernels.vectors import LANES, add_scaled, add_two
 
 LEAST = 1e-30
 TOGETHER = 4  # pivots whose logarithm is taken at once
@@ -31,6 +31,12 @@ def factorise(a: Any, reciprocal: Any, rounding: float) -> float:
         reciprocal[k] = max(rounding * abs(a[k, k]), LEAST)
     log_det, product = 0.0, 1.0
     for k in range(order):
+        if k % 2 == 1:  # of two pivots, the first has changed no row yet but that of the second
+            begin = k // LANES * LANES
+            factor = -a[k - 1, k] * reciprocal[k - 1]
+            add_scaled(
+                a, k * columns + begin, a, (k - 1) * columns + begin, factor, columns - begin
+            )
         pivot = max(a[k, k], reciprocal[k])
         a[k, k] = pivot
         reciprocal[k] = 1.0 / pivot
@@ -38,10 +44,13 @@ def factorise(a: Any, reciprocal: Any, rounding: float) -> float:
         if k % TOGETHER == TOGETHER - 1:
             log_det += np.log(product)
             product = 1.0
-        for i in range(k + 1, order):
+        for i in range(k + 1, order if k % 2 == 1 else 0):
             begin = i // LANES * LANES
-            factor = -a[k, i] * reciprocal[k]
-            add_scaled(a, i * columns + begin, a, k * columns + begin, factor, columns - begin)
+            add_two(
+                a, i * columns + begin, a,
+                (k - 1) * columns + begin, -a[k - 1, i] * reciprocal[k - 1],
+                k * columns + begin, -a[k, i] * reciprocal[k], columns - begin,
+            )  # fmt: skip
     return float(-0.5 * (log_det + np.log(product)))
 
 

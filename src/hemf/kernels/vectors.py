@@ -61,6 +61,39 @@ Contiguous float64 arrays, positions as if they had one dimension, n a multiple 
 """
 
 
+def _add_two(
+    _context: Any, x: Any, _at_: Any, y: Any, _by: Any, _one: Any, _and: Any, _two: Any, _n: Any
+) -> Any:
+    vector = ir.VectorType(ir.DoubleType(), LANES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        target = _at(context, builder, kinds[0], arguments[0], arguments[1], vector)
+        terms = [
+            (
+                _at(context, builder, kinds[2], arguments[2], arguments[place], vector),
+                _in_all(builder, arguments[place + 1], vector),
+            )
+            for place in (3, 5)
+        ]
+        with _steps(builder, arguments[7], vector) as loop:
+            to = builder.gep(target, [loop.index])
+            total = builder.load(to, align=8)
+            for source, factor in terms:
+                read = builder.load(builder.gep(source, [loop.index]), align=8)
+                product = builder.fmul(factor, read, flags=("contract",))
+                total = builder.fadd(total, product, flags=("contract",))
+            builder.store(total, to, align=8)
+        return context.get_dummy_value()
+
+    whole, number = types.intp, types.float64
+    return types.void(x, whole, y, whole, number, whole, number, whole), generate
+
+
+add_two: Any = intrinsic(_add_two)
+"""add_two(x, at, y, by, factor, and, other, n): `add_scaled` twice, from two places of y."""
+
+
 def _put_products(_context: Any, x: Any, y: Any, _n: Any, factor: Any) -> Any:
     number = ir.FloatType() if y.dtype == types.float32 else ir.DoubleType()
     vector, aligned = ir.VectorType(number, WIDE), y.dtype.bitwidth // 8

@@ -60,7 +60,7 @@ class Sticks:
         log_taken[-1] = 0.0  # the last stick is 1
         return np.asarray(log_taken + np.concatenate([[0.0], np.cumsum(log_left)[:-1]]))
 
-    @property
+    @cached_property
     def weights(self) -> Float64:
         """Expected weight of each community, (D,); sums to one."""
         share = self.taken / (self.taken + self.left)
@@ -127,6 +127,8 @@ class Communities:
 
     def _each(self, per_covariance: Float64) -> Float64:
         """View an array over covariances as one over communities."""
+        if per_covariance.shape[0] == self.count:
+            return per_covariance
         return np.broadcast_to(per_covariance, (self.count, *per_covariance.shape[1:]))
 
 
@@ -143,7 +145,7 @@ def community_posterior(statistics: Statistics, prior: Prior) -> Communities:
     size, strength0 = statistics.size, prior.strength
     strength = strength0 + size  # κ_d
     mean = (strength0 * prior.centre + statistics.first) / strength[:, None]  # m_d
-    outer0 = strength0 * np.outer(prior.centre, prior.centre)
+    outer0 = strength0 * (prior.centre[:, None] * prior.centre)
     correction = outer0 - strength[:, None, None] * mean[:, :, None] * mean[:, None, :]
     if statistics.tied:
         scale = prior.scale + statistics.scatter + correction.sum(axis=0)

@@ -26,12 +26,12 @@ def prior_predictive(communities: Communities, layout: Layout) -> tuple[Float64,
     freedom = communities.dof - order - 1.0
     divisor = np.where(freedom > 0.0, freedom, communities.dof + order + 1.0)
     covariance = communities.scale / divisor[:, None, None]
-    spread = np.broadcast_to(covariance, (communities.count, order, order))
     means = communities.mean
-    second = np.einsum("d,dij->ij", weights * (1.0 + 1.0 / communities.strength), spread)
-    second = second + np.einsum("d,di,dj->ij", weights, means, means)
+    shares = (weights * (1.0 + 1.0 / communities.strength))[:, None, None]
+    squares = means[:, :, None] * means[:, None, :]
+    second = (shares * covariance + weights[:, None, None] * squares).sum(axis=0)
     full_mean = expected_row(communities, layout)
-    full = np.outer(full_mean, full_mean)
-    full[np.ix_(layout.free, layout.free)] = second
+    full = full_mean[:, None] * full_mean
+    full[layout.free[:, None], layout.free] = second
     rows, columns = lower_triangle(layout.total)
     return full_mean, full[rows, columns]

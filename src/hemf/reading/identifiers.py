@@ -19,6 +19,8 @@ Distinct = Any
 """Different ids: an int64 array, an Arrow array of ``large_string``, or an object array."""
 
 _SHORT = 64  # below this many ids a dict is faster than waking Arrow
+_FEW = 65_536  # up to so many, whole numbers that lie close together are numbered by a table
+_CLOSE = 16  # places of such a table for each id
 _LARGEST_EXACT_FLOAT = 2.0**53
 
 
@@ -69,6 +71,10 @@ def factorise(ids: Any, what: str = "id") -> CodedIds:
     Traceback (most recent call last):
     hemf.errors.DataError: user None at row 1 is missing; drop or fill such rows first
     """
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
+        coded = _factorise_close(ids)
+        if coded is not None:
+            return coded
     try:
         return _factorise(as_column(ids, what))
     except _UnusableIdError as bad:
@@ -239,6 +245,24 @@ def _factorise(column: Any) -> CodedIds:
         codes, distinct = _encode(column)
         return CodedIds(codes, distinct.cast(pa.large_string()))
     return _factorise_objects(np.fromiter(column.to_pylist(), object, count=len(column)))
+
+
+def _factorise_close(ids: NDArray[Any]) -> CodedIds | None:
+    """Factorise a batch of whole numbers that lie close together; None where it is no such."""
+    n = len(ids)
+    if not _SHORT < n <= _FEW:
+        return None
+    low, high = int(ids.min()), int(ids.max())
+    if high - low >= _CLOSE * n or high >= 2**63:
+        return None
+    numbers = ids.astype(np.int64)
+    place, order = numbers - low, np.arange(n, dtype=np.int32)
+    table = np.empty(high - low + 1, np.int32)
+    table[place[::-1]] = order[::-1]  # the first of equal ones is written last
+    first = table[place]
+    is_first = first == order
+    number: NDArray[np.int32] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    return CodedIds(number[first], numbers[is_first])
 
 
 def _encode(column: Any) -> tuple[NDArray[np.int32], Any]:
