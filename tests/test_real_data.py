@@ -81,7 +81,6 @@ def test_movielens_1m_with_the_defaults(accuracy):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="0.0018 to 0.0021, by seed; see docs/notation.md", strict=False)
 def test_communities_pay_on_movielens_1m(accuracy):
     row = benchmark("communities").gain(*split(accuracy, "ml-1m"), seed=0)
     assert row["gain"] >= 0.002
