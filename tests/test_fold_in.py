@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pandas as pd
@@ -375,3 +376,26 @@ def test_a_visitor_can_be_copied_and_pickled():
     expected = visitor.predict(ALL)
     for twin in (copy.deepcopy(visitor), pickle.loads(pickle.dumps(visitor))):
         np.testing.assert_array_equal(twin.predict(ALL), expected)
+
+
+def test_copies_of_a_model_fold_in_at_once():
+    """They share the model's sides, and a lock each of their own."""
+    model = fitted("full")
+    twin = copy.copy(model)
+    visits = (model, [("i1", 5.0), ("i2", 1.0)]), (twin, [("i1", 1.0), ("i2", 5.0), ("i3", 3.0)])
+    items = ["i1", "i2", "i3"]
+    expected = [one.fold_in(pairs).predict(items) for one, pairs in visits]
+    wrong = []
+
+    def visit(which):
+        one, pairs = visits[which]
+        for _ in range(400):
+            if not np.array_equal(one.fold_in(pairs).predict(items), expected[which]):
+                wrong.append(which)
+
+    threads = [threading.Thread(target=visit, args=(which,)) for which in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -213,6 +213,11 @@ WRONG = {
     "an item below all": {"online/user/indices.npy": put(0, -1)},
     "a user that is not there": {"online/item/indices.npy": put(-1, 13)},
     "a rating that is not there": {"online/user/codes.npy": put(0, 60_000)},
+    "another rating on one side": {
+        "online/item/codes.npy": lambda codes: np.where(
+            np.arange(codes.size) == 0, codes == 0, codes
+        ).astype(codes.dtype)
+    },
     "rows that overlap": {"online/user/indptr.npy": put(2, 0)},
     "rows that end too late": {"online/user/indptr.npy": put(-1, 10_000)},
     "rows that begin too late": {"online/user/indptr.npy": put(0, 1)},

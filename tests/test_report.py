@@ -183,7 +183,7 @@ def test_what_is_not_known_is_not_shown_and_the_report_says_why(ratings, history
 
 
 def test_figures_of_some_ratings_say_of_how_many(ratings):
-    model = online(ratings, 5, "fitted")
+    model = online(ratings, 1, "fitted")
     kept = model.ratings_.n_ratings
     assert 0 < kept < ratings.n_ratings
     html = render_report(model)

@@ -176,3 +176,10 @@ def test_text_may_join_whole_numbers_that_lie_close_together():
     known.rows(np.arange(100))
     assert known.add(["ann", 3, 11]).tolist() == [10, 3, 11]
     assert known.rows(np.array([3, 11, 12])).tolist() == [3, 11, -1]
+
+
+def test_what_is_masked_is_not_looked_up():
+    known = Vocabulary(np.arange(7))
+    known.rows(np.arange(100))
+    with pytest.raises(DataError, match="missing"):
+        known.rows(np.ma.array(np.arange(100) % 7, mask=np.arange(100) == 50))

@@ -67,8 +67,9 @@ class HeMF(Fitted):
         What to do with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``, ``"error"``.
     history
         What `partial_fit` keeps of the ratings: ``"full"``: all of them, and a touched row is
-        refreshed against today's factors of all that it has rated. A number: so many of each row,
-        older ones summed up. ``"none"``: sums alone, in memory that ratings do not add to.
+        refreshed against today's factors of all that it has rated. A number: what is
+        among so many newest of its user or of its item, older ones summed up.
+        ``"none"``: sums alone, in memory that ratings do not add to.
     forgetting
         What is left of a rating's weight, online, after each later one of the same row; a pair is
         for users and items. With less than 1, tastes may drift.

@@ -78,6 +78,7 @@ def restore_online(
         stores[name] = _restore_store(form["stores"][name], name, sides[name], other, book, archive)
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
+    _require(_list_the_same(stores), "its users list other ratings than its items do")
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
@@ -104,6 +105,18 @@ def restore_online(
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
     _require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
     return state
+
+
+def _list_the_same(stores: dict[str, RowStore]) -> bool:
+    """Whether every rating that one side lists is listed by the other too."""
+    columns = []
+    for name in _SIDES:
+        indptr, others, codes = stores[name].history.to_rows()
+        rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+        pair = (others, rows) if name == "user" else (rows, others)
+        order = np.lexsort(pair)
+        columns.append([column[order] for column in (*pair, codes)])
+    return all(map(np.array_equal, *columns))
 
 
 def _restore_store(

@@ -114,7 +114,7 @@ class Vocabulary:
         >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
         array([ 1, -1,  0])
         """
-        is_array = isinstance(ids, np.ndarray) and ids.ndim == 1
+        is_array = type(ids) is np.ndarray and ids.ndim == 1  # a masked one may lack ids
         if is_array and ids.dtype.kind in "iu" and ids.dtype != np.uint64:
             self._prepare(len(ids))
             if self._table is not None:
@@ -254,7 +254,7 @@ class Vocabulary:
 
 def _is_plain(ids: Any, *, fewer_than: int) -> bool:
     """Whether it is a short array of text or whole numbers alone, which are ids as they are."""
-    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) >= fewer_than:
+    if type(ids) is not np.ndarray or ids.ndim != 1 or len(ids) >= fewer_than:
         return False
     if ids.dtype == object:
         return set(map(type, ids.tolist())) <= {int, str}

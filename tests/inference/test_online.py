@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf import HeMF, Ratings
+from hemf import DataError, HeMF, Ratings
 from hemf.evaluation import rmse
 from hemf.inference import shared
 from hemf.inference.batch import SIDES, BatchState, Schedule, learn_noise, sweep, update_side
@@ -472,3 +472,22 @@ def test_repeated_passes_end_where_batch_inference_ends(shared_data: Path, batch
     batch = HeMF(**settings, max_sweeps=75).fit(rated(order[10_000:]))
     assert error(model) == pytest.approx(error(batch), abs=0.0005)
     assert model.elbo_ == pytest.approx(batch.elbo_, rel=0.001)
+
+
+def test_a_side_with_few_rows_does_not_hold_up_the_refreshes_of_the_other() -> None:
+    rng = np.random.default_rng(3)
+    triples = [(u, i, float(rng.normal())) for u in range(4) for i in range(60)]
+    model = HeMF(**ONE, refresh=1.0).fit(triples[:200])
+    model.partial_fit(triples[200:])
+    state = model.state_
+    before = {name: state.stores[name].totals[2] for name in SIDES}
+    shared.refresh_stale(state, 40)
+    done = {name: state.stores[name].totals[2] - before[name] for name in SIDES}
+    assert done == {"user": 4.0, "item": 40.0}
+
+
+def test_a_rating_that_nobody_can_have_given_is_not_taken_back() -> None:
+    model = HeMF(**ONE, history=5).fit([(0, 0, 3.0), (1, 1, 4.0), (0, 2, 2.0), (2, 1, 5.0)])
+    model.partial_fit([(3, 3, 3.0)])
+    with pytest.raises(DataError, match="no rating of item 0"):
+        model.partial_fit(removed=[(3, 0, 3.0)])

@@ -176,3 +176,10 @@ def test_whole_numbers_are_coded_in_order_of_appearance_close_together_or_not(fa
     assert coded.codes.dtype == np.int32
     assert coded.distinct.tolist() == list(index)
     assert coded.distinct.dtype == np.int64
+
+
+def test_what_is_masked_is_missing_however_many_ids_there_are():
+    for n in (5, 100, 1000):
+        masked = np.ma.array(np.arange(n) % 7, mask=np.arange(n) == 3)
+        with pytest.raises(DataError, match="at row 3 is missing"):
+            factorise(masked, "user")

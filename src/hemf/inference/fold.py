@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ ROUNDS = 4  # of q(a, z) and q(τ) in turn, which depend on each other
 LEAST_SHARE = 1e-6  # communities with less of a row are left out
 SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
 
+_TURN = Lock()  # copies of a model share its sides, and with them the memory worked in
+
 
 def fold_in(
     side: Side, rated: Moments, weight: Float64, noise: float, values: Float64
@@ -23,17 +26,17 @@ def fold_in(
     """Return mean, second moment, memberships, and q(τ) of a row with these ratings.
 
     ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
-    standardised. One thread at a time may fold in to a side.
+    standardised.
     """
-    folding: Folding | None = side._folding
-    if folding is None or folding.communities.count != side.n_communities:
-        folding = side._folding = Folding(side)
-    elif folding.communities is not side.communities:
-        folding.follow(side)
     scales = side.noise_scales
-    return folding.run(
-        rated, weight, values, float(noise), 0.0 if scales is None else float(scales.prior_shape)
-    )
+    prior_shape = 0.0 if scales is None else float(scales.prior_shape)
+    with _TURN:
+        folding: Folding | None = side._folding
+        if folding is None or folding.communities.count != side.n_communities:
+            folding = side._folding = Folding(side)
+        elif folding.communities is not side.communities:
+            folding.follow(side)
+        return folding.run(rated, weight, values, float(noise), prior_shape)
 
 
 class Folding:

@@ -295,12 +295,11 @@ class OnlineState:
         return int(np.clip(self.seen // 100, 20, BLOCK))
 
     def has_rated(self, user: int, item: int) -> bool:
-        """Whether a pair may have been rated; where the history is not complete, nobody knows."""
-        listed = self.stores["user"].history.row(user)[0], self.stores["item"].history.row(item)[0]
-        if bool((listed[0] == item).any() or (listed[1] == user).any()):
+        """Whether a pair may have been rated: it is listed, or both have ratings that are not."""
+        if bool((self.stores["user"].history.row(user)[0] == item).any()):
             return True
-        counts = self.stores["user"].count[user], self.stores["item"].count[item]
-        return self.options.window != ALL and min(counts) > 0
+        rows = (self.stores["user"], user), (self.stores["item"], item)
+        return all(store.count[row] > store.history.length[row] for store, row in rows)
 
     def predict_then_learn(
         self, users: Wholes, items: Wholes, codes: Wholes

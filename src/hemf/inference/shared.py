@@ -109,10 +109,10 @@ def search(state: OnlineState, name: str) -> None:
 
 def refresh_stale(state: OnlineState, n_learnt: int) -> None:
     """Refresh rows whose information is oldest."""
-    n = round(state.options.refresh * n_learnt)
-    for name in SIDES if n > 0 else ():
+    wanted = round(state.options.refresh * n_learnt)
+    for name in SIDES if wanted > 0 else ():
         store = state.stores[name]
-        n = min(n, store.n_rows)
+        n = min(wanted, store.n_rows)
         oldest = np.argpartition(store.touched, n - 1)[:n]
         state.refresh(name, np.sort(oldest), learn=False)
         state.refreshed[name] += n  # what is learnt of a side waits for as many ratings as ever

@@ -71,7 +71,7 @@ def factorise(ids: Any, what: str = "id") -> CodedIds:
     Traceback (most recent call last):
     hemf.errors.DataError: user None at row 1 is missing; drop or fill such rows first
     """
-    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
+    if type(ids) is np.ndarray and ids.dtype.kind in "iu" and ids.ndim == 1:  # no masked one
         coded = _factorise_close(ids)
         if coded is not None:
             return coded
