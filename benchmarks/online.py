@@ -293,13 +293,17 @@ def newcomers(setting: Setting) -> Iterator[Figure]:
 
 def visit(model: HeMF, given: Stream, others: Stream) -> tuple[float, np.ndarray]:
     """RMSE for visitors that the model is not taught, and the seconds that each took."""
-    seconds, squares = [], []
-    for user in np.unique(given.users):
-        brought, wanted = given.users == user, others.users == user
-        ratings = list(zip(given.items[brought].tolist(), given.ratings[brought].tolist()))
+    people = np.unique(given.users)
+    visits = [given.users == user for user in people]
+    pairs = [list(zip(given.items[v].tolist(), given.ratings[v].tolist())) for v in visits]
+    seconds, visitors = [], []
+    for ratings in pairs:
         begin = time.perf_counter()
-        visitor = model.fold_in(ratings)
+        visitors.append(model.fold_in(ratings))
         seconds.append(time.perf_counter() - begin)
+    squares = []
+    for user, visitor in zip(people, visitors):
+        wanted = others.users == user
         squares.append((visitor.predict(others.items[wanted]) - others.ratings[wanted]) ** 2)
     return float(np.sqrt(np.mean(np.concatenate(squares)))), np.array(seconds)
 
