@@ -35,6 +35,11 @@ def rows(state: OnlineState, name: str) -> Any:
     return Rows(**store.in_use(), **lists)
 
 
+def pair(state: OnlineState, name: str) -> tuple[Any, Any]:
+    """Return a side's rows and those of the other."""
+    return rows(state, name), rows(state, OTHER[name])
+
+
 def rules(state: OnlineState) -> Any:
     """Return what holds for both sides."""
     from hemf.kernels.structures import Rules

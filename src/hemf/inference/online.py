@@ -395,7 +395,7 @@ class OnlineState:
         return (self.book.values.astype(np.float64) - self.centre) / self.unit
 
     def _pair(self, name: str) -> tuple[Any, Any]:
-        return binding.rows(self, name), binding.rows(self, OTHER[name])
+        return binding.pair(self, name)
 
     def error_unit(self, name: str) -> float:
         """σ² or, where errors on record are of factors long gone, their mean."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ def sum_up(state: OnlineState) -> None:
         state.even_codes()
         binding.kernel(state, "settle_all")(
             rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
-            codes[gone].astype(np.int64), *_pair(state, name), binding.rules(state),
+            codes[gone].astype(np.int64), *binding.pair(state, name), binding.rules(state),
             state.options.forgetting[name], binding.outer(state),
         )  # fmt: skip
 
@@ -50,11 +50,7 @@ def retire(state: OnlineState, added: dict[str, tuple[Wholes, Wholes]]) -> None:
     """Sum up ratings that newer ones have taken the place of."""
     for name in SIDES:
         binding.kernel(state, "retire_all")(
-            *added[name], *_pair(state, name), binding.rules(state),
+            *added[name], *binding.pair(state, name), binding.rules(state),
             state.options.forgetting[name], state.options.forgetting[OTHER[name]],
             binding.outer(state),
         )  # fmt: skip
-
-
-def _pair(state: OnlineState, name: str) -> tuple[Any, Any]:
-    return binding.rows(state, name), binding.rows(state, OTHER[name])
