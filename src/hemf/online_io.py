@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hemf.archive import Members, decoded, described, encoded, read_array
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
-from hemf.inference.history import History, RatingBook
+from hemf.inference.history import History, RatingBook, by_pair
 from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.inference.rowstore import RowArrays, RowStore
 from hemf.model.side import Side
@@ -112,9 +112,8 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
     columns = []
     for name in _SIDES:
         indptr, others, codes = stores[name].history.to_rows()
-        rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        pair = (others, rows) if name == "user" else (rows, others)
-        order = np.lexsort(pair)
+        rows, order = by_pair(name, indptr, others)
+        pair = (rows, others) if name == "user" else (others, rows)
         columns.append([column[order] for column in (*pair, codes)])
     return all(map(np.array_equal, *columns))
 

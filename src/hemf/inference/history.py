@@ -24,6 +24,17 @@ LEAST_ROOM = 16  # rows, entries or values
 RECENT_VALUES = 1024
 
 
+def by_pair(name: str, indptr: Integers, others: RowNumbers) -> tuple[Integers, Integers]:
+    """Return the row of each entry of a side's lists, and the order of entries by user and item.
+
+    >>> rows, order = by_pair("item", np.array([0, 2, 3]), np.array([1, 0, 0]))
+    >>> rows.tolist(), order.tolist()
+    ([0, 0, 1], [1, 2, 0])
+    """
+    rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    return rows, np.lexsort((others, rows) if name == "user" else (rows, others))
+
+
 class RatingBook:
     """The distinct rating values, numbered in the order in which they were first seen.
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hemf.inference import binding
 from hemf.inference.batch import SIDES
-from hemf.inference.history import History
+from hemf.inference.history import History, by_pair
 from hemf.inference.settled import OTHER
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ def sum_up(state: OnlineState) -> None:
     rows, is_old, order = {}, {}, {}
     for name, (indptr, indices, _) in listed.items():
         lengths = np.diff(indptr)
-        rows[name] = np.repeat(np.arange(lengths.size), lengths)
+        rows[name], order[name] = by_pair(name, indptr, indices)
         newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
         is_old[name] = newer > state.options.window
-        pair = (indices, rows[name]) if name == "user" else (rows[name], indices)
-        order[name] = np.lexsort(pair)
     is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
     for name, (_, indices, codes) in listed.items():
         gone = np.empty_like(is_gone)
