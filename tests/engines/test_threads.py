@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from hemf.engines.threads import (
     Shared,
     chunk_bounds,
     half_sweep,
+    share_out,
     thread_count,
 )
 from hemf.model.communities import Statistics
@@ -146,3 +148,22 @@ def test_thread_counts_are_scikit_learns() -> None:
     assert thread_count(-1) == every
     assert thread_count(7) == 7
     assert thread_count(-1000) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_every_chunk_is_worked_on_once(threads: int) -> None:
+    done: list[int] = []
+    share_out(lambda begin, end: done.extend(range(begin, end)), 64, threads)
+    assert sorted(done) == list(range(64))
+
+
+@pytest.mark.parametrize("culprit", [0, 63])
+def test_an_error_on_any_thread_reaches_the_caller(culprit: int) -> None:
+    def work(begin: int, end: int) -> None:
+        time.sleep(0.001)  # so that both threads get turns
+        if begin <= culprit < end:
+            raise ZeroDivisionError(culprit)
+
+    for _ in range(5):
+        with pytest.raises(ZeroDivisionError):
+            share_out(work, 64, 2)

@@ -108,15 +108,22 @@ def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> 
     if threads == 1 or n_chunks == 1:
         work(0, n_chunks)
         return
-    begins, ends, begin = [], [], 0
+    turns, begin = [], 0
     while begin < n_chunks:
         end = begin + max(1, (n_chunks - begin) // (2 * threads))
-        begins.append(begin)
-        ends.append(end)
+        turns.append((begin, end))
         begin = end
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, begins, ends):
-            pass
+    left = iter(turns)
+
+    def take_turns() -> None:
+        for turn in left:
+            work(*turn)
+
+    with ThreadPoolExecutor(threads - 1) as pool:  # the caller is one of the threads
+        helpers = [pool.submit(take_turns) for _ in range(threads - 1)]
+        take_turns()
+        for helper in helpers:
+            helper.result()
 
 
 def chunk_bounds(indptr: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int64]:
