@@ -22,7 +22,7 @@ from hemf.model.side import Side
 _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
-_PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes")
+_PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes", "opened_at")
 _BY_SIDE = ("refreshed", "searched", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
@@ -101,6 +101,7 @@ def restore_online(
     for name in _SIDES:
         state.point(name)
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
+    numbers.append(state.opened_at)
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
     _require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")

@@ -49,13 +49,18 @@ def add_rows(
     first = store.n_rows
     store.add(n, mean=mean, second=second, prior_shape=shape)
     if rng is not None and start_scale > 0.0:
-        factors = side.layout.free if side.layout.pinned < 0 else side.layout.free[1:]
+        factors = side.layout.factors
         new = store.mean[first:]
         noise = rng.normal(scale=start_scale, size=(n, factors.size))
         new[:, factors] += noise.astype(new.dtype)
         rows, columns = lower_triangle(side.layout.total)
         covariance = second - mean[rows] * mean[columns]
         store.second[first:] = covariance + new[:, rows] * new[:, columns]
+
+
+def is_young(state: OnlineState) -> bool:
+    """Whether a stream began from nothing, and is one that begins anew until it has grown."""
+    return state.fit is not None and state.is_complete and state.seen < LAST_RESTART
 
 
 def restart(state: OnlineState) -> OnlineState:

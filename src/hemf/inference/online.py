@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import binding, regroup, retiring, shared
+from hemf.inference import binding, opening, regroup, retiring, shared
 from hemf.inference.batch import SIDES, BatchState, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
-    LAST_RESTART,
     REOPENING,
     add_rows,
+    is_young,
     restart,
     widen,
 )
@@ -90,6 +90,8 @@ class OnlineState:
     fit: FitOptions | None = None
     """How to begin anew, where the stream began from nothing."""
     restart_at: int = FIRST_RESTART
+    opened_at: int = 0
+    """Ratings on record when directions were last opened: `inference.opening`."""
     means: dict[str, Float64] = field(default_factory=dict)
     """Factors as of when the other side's sums were last carried along: `inference.settled`."""
     carried_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
@@ -145,6 +147,7 @@ class OnlineState:
             rng=rng,
             sweeps=state.sweeps,
             seen=state.n_ratings,
+            opened_at=state.n_ratings,
         )
         for name in SIDES:
             online.point(name)
@@ -281,7 +284,7 @@ class OnlineState:
             shared.learn_noise(self, "item", errors)
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
-        self._end()
+        self._end(learn=learn)
         return int(is_new.sum())
 
     @property
@@ -332,12 +335,14 @@ class OnlineState:
             self._end()
         return forecasts, spent
 
-    def _end(self) -> None:
-        """Take note that something was learnt, and begin anew where that is due."""
+    def _end(self, *, learn: bool = True) -> None:
+        """Take note that something was learnt; begin anew or open directions where that is due."""
         self.changes += 1
-        young = self.fit is not None and self.is_complete
-        if young and self.restart_at <= self.seen < LAST_RESTART:
-            self.__dict__.update(restart(self).__dict__)
+        if is_young(self):
+            if self.seen >= self.restart_at:
+                self.__dict__.update(restart(self).__dict__)
+        elif learn and opening.is_due(self):
+            opening.open_directions(self)
 
     def refresh(self, name: str, rows: Wholes, *, learn: bool = True, bound: Any = None) -> None:
         """Bring these rows, then the communities of their side, to their optimum.

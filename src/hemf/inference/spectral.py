@@ -1,8 +1,11 @@
-"""A first guess of one side's factors: the leading directions of ratings less their offsets.
+"""Guesses of one side's factors: the leading directions of ratings less their offsets.
 
 Factors that start at random agree with the ratings by chance only. On small data that is often too
 little: in the first sweeps all directions look like noise, their prior shrinks, and none of them
 comes back. The leading directions are the ones that the data has most to say about.
+
+How strong a direction looks by chance is seen where every rating's sign is drawn anew: that leaves
+how many and how large they are, and takes away all that they have in common.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from hemf.model.packing import Float64
 ITERATIONS = 3  # of the block power method; sweeps do the rest
 PSEUDO_RATINGS = 5.0  # that pull the offset of a row towards zero, and keep rare rows from leading
 LEAST = 1e-6  # of the largest singular value; directions below hold rounding errors
+CHANCE_RATINGS = 20.0  # pseudo-ratings where strengths are judged: a rare row alone is no direction
+CLEAR = 0.95  # of the strength that chance makes: what is among it may still be a direction
 
 
 def leading_directions(rows: Rows, n_other: int, count: int, rng: np.random.Generator) -> Float64:
@@ -26,24 +31,50 @@ def leading_directions(rows: Rows, n_other: int, count: int, rng: np.random.Gene
     >>> np.abs(leading_directions(rows, 2, 1, np.random.default_rng(0))).round(6).tolist()
     [[1.0], [1.0]]
     """
-    table = _scaled_residuals(rows, n_other)
+    strength, found = _leading(_scaled_residuals(rows, n_other, PSEUDO_RATINGS), count, rng)
+    return found[:, strength > LEAST * max(strength.max(initial=0.0), LEAST)]
+
+
+def clear_directions(rows: Rows, n_other: int, count: int, rng: np.random.Generator) -> Float64:
+    """Return those of the leading directions that are about as strong as chance makes, or more.
+
+    >>> rng = np.random.default_rng(0)
+    >>> taste = np.outer(rng.normal(size=100), rng.normal(size=20))
+    >>> values = (taste + rng.normal(size=(100, 20))).ravel()
+    >>> rows = Rows(np.arange(0, 2001, 20), np.tile(np.arange(20, dtype=np.int32), 100), values)
+    >>> clear_directions(rows, 20, 3, rng).shape
+    (20, 1)
+    """
+    table = _scaled_residuals(rows, n_other, CHANCE_RATINGS)
+    strength, found = _leading(table, count, rng)
+    signs = rng.integers(0, 2, table.data.size, np.int8) * 2.0 - 1.0
+    drawn = csr_array((table.data * signs, table.indices, table.indptr), shape=table.shape)
+    by_chance = _leading(drawn, count, rng)[0].max(initial=0.0)
+    return found[:, strength > CLEAR * by_chance]
+
+
+def _leading(table: csr_array, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
+    """Return the largest singular values, and their right vectors, of unit mean square."""
+    n_other = table.shape[1]
     block = rng.normal(size=(n_other, min(count, *table.shape)))
     for _ in range(ITERATIONS):
         block = np.linalg.qr(table.T @ (table @ block))[0]
     _, strength, turn = np.linalg.svd(table @ block, full_matrices=False)
-    found = (block @ turn.T)[:, strength > LEAST * max(strength.max(initial=0.0), LEAST)]
-    return np.asarray(found * np.sqrt(n_other))
+    return strength, np.asarray((block @ turn.T) * np.sqrt(n_other))
 
 
-def _scaled_residuals(rows: Rows, n_other: int) -> csr_array:
-    """Ratings less both sides' offsets; busy rows and columns count by the root of their number."""
+def _scaled_residuals(rows: Rows, n_other: int, pull: float) -> csr_array:
+    """Ratings less both sides' offsets; busy rows and columns count by the root of their number.
+
+    ``pull`` is how many ratings of zero every row and column has beside its own.
+    """
     counts = np.diff(rows.indptr)
     other_counts = np.bincount(rows.indices, minlength=n_other)
     left = rows.values.astype(np.float64)
-    other_offset = np.bincount(rows.indices, left, n_other) / (other_counts + PSEUDO_RATINGS)
+    other_offset = np.bincount(rows.indices, left, n_other) / (other_counts + pull)
     left -= other_offset[rows.indices]
     of_row = np.repeat(np.arange(counts.size), counts)
-    left -= (np.bincount(of_row, left, counts.size) / (counts + PSEUDO_RATINGS))[of_row]
-    left /= np.sqrt(counts + PSEUDO_RATINGS)[of_row]
-    left /= np.sqrt(other_counts + PSEUDO_RATINGS)[rows.indices]
+    left -= (np.bincount(of_row, left, counts.size) / (counts + pull))[of_row]
+    left /= np.sqrt(counts + pull)[of_row]
+    left /= np.sqrt(other_counts + pull)[rows.indices]
     return csr_array((left, rows.indices, rows.indptr), shape=(counts.size, n_other))

@@ -40,7 +40,7 @@ def start_side(
     """
     order = layout.order
     mean = np.zeros((n_rows, layout.total), dtype)
-    factors = layout.free if layout.pinned < 0 else layout.free[1:]
+    factors = layout.factors
     mean[:, factors] = rng.normal(scale=FACTOR_START, size=(n_rows, factors.size))
     if directions is not None:
         mean[:, factors[: directions.shape[1]]] = FACTOR_START * directions

@@ -47,6 +47,11 @@ class Layout:
         return np.array([t for t in range(self.total) if t != self.pinned], dtype=np.int64)
 
     @property
+    def factors(self) -> npt.NDArray[np.int64]:
+        """Coordinates that the two sides' inner product runs over: all but the offsets."""
+        return self.free if self.pinned < 0 else self.free[1:]
+
+    @property
     def order(self) -> int:
         """How many coordinates the posterior covers."""
         return self.total - (self.pinned >= 0)

@@ -1,0 +1,105 @@
+"""Directions that ratings have come to speak for are opened, as ratings grow in number.
+
+A direction of the factors closes where few ratings support it: its prior shrinks, and from next to
+nothing it comes back only slowly once there are more. Ratings that leave a bounded history in the
+meantime are lost to it: they are summed up without that direction.
+
+To open one is a jump, not a step that raises the bound at once: those that follow do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hemf.engines.threads import Rows
+from hemf.inference import shared
+from hemf.inference.batch import SIDES
+from hemf.inference.beginnings import FIRST_RESTART, is_young
+from hemf.inference.spectral import clear_directions
+from hemf.inference.start import FACTOR_START, FACTOR_VARIANCE
+from hemf.model.packing import Float64, lower_triangle
+from hemf.model.predictive import pair_moments
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
+
+GROWTH = 1.25  # of the ratings between two times that directions are opened
+CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
+MOST_READ = 2_000_000  # ratings; of more, those of some users tell as much
+PASSES = 2  # over all rows after directions were opened
+
+
+def is_due(state: OnlineState) -> bool:
+    """Whether there are so many more ratings on record that closed directions may show."""
+    if state.options.window == 0 or state.options.evb is None or is_young(state):
+        return False
+    return state.n_ratings >= GROWTH * max(state.opened_at, FIRST_RESTART)
+
+
+def open_directions(state: OnlineState) -> int:
+    """Open the directions that the ratings on record speak for; return how many."""
+    state.opened_at = state.n_ratings
+    closed = _closed_directions(state)
+    if not closed.shape[1]:
+        return 0
+    items = state.stores["item"]
+    found = clear_directions(_errors(state), items.n_rows, closed.shape[1], state.rng)
+    opened = closed[:, : found.shape[1]]
+    if not opened.shape[1]:
+        return 0
+    factors, (rows, columns) = items.layout.factors, lower_triangle(items.layout.total)
+    mean, second = items.moments.mean, items.moments.second
+    second -= mean[:, rows] * mean[:, columns]
+    mean[:, factors] += FACTOR_START * found @ opened.T
+    second += mean[:, rows] * mean[:, columns]
+    for name in SIDES:
+        _widen(state, name, opened)
+        state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+    for name in SIDES * (PASSES - 1):
+        state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+    shared.learn_noise(state, "item", None)
+    return int(opened.shape[1])
+
+
+def _closed_directions(state: OnlineState) -> Float64:
+    """Return directions of the factors in which rows do not differ, (factors, how many)."""
+    n_factors = state.stores["user"].layout.factors.size
+    total = np.zeros((n_factors, n_factors))
+    for store in state.stores.values():
+        factors = store.mean[:, store.layout.factors].astype(np.float64)
+        square = factors.T @ (factors * store.count[:, None])
+        total += square / max(float(np.trace(square)), np.finfo(float).tiny)
+    share, directions = np.linalg.eigh(total)
+    return np.asarray(directions[:, share < CLOSED])
+
+
+def _errors(state: OnlineState) -> Rows:
+    """Return what is left of the ratings in the history of users, or of enough of them."""
+    users, items = state.stores["user"], state.stores["item"]
+    indptr, indices, codes = users.history.to_rows()
+    lengths = np.diff(indptr)
+    if indices.size > MOST_READ:
+        order = state.rng.permutation(lengths.size)
+        is_read = np.zeros(lengths.size, bool)
+        is_read[order[np.cumsum(lengths[order]) <= MOST_READ]] = True
+        read = np.repeat(is_read, lengths)
+        indices, codes, lengths = indices[read], codes[read], np.where(is_read, lengths, 0)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+    of_user = np.repeat(np.arange(lengths.size), lengths)
+    expected, _ = pair_moments(
+        users.moments, items.moments, of_user, indices.astype(np.int64), variance=False
+    )
+    return Rows(indptr, indices, state.levels()[codes] - expected)
+
+
+def _widen(state: OnlineState, name: str, opened: Float64) -> None:
+    """Let rows of a side differ in these directions, until they have shown how much they do."""
+    side = state.sides[name]
+    wide = np.zeros((side.layout.order, opened.shape[1]))
+    wide[-opened.shape[0] :] = opened  # after the offset, if there is one
+    communities = side.communities
+    added = communities.dof[:, None, None] * FACTOR_VARIANCE * (wide @ wide.T)
+    side.communities = replace(communities, scale=communities.scale + added)

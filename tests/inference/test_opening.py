@@ -1,0 +1,145 @@
+"""Directions that few ratings had closed are opened as more of them arrive."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hemf import HeMF
+from hemf.engines.threads import Rows
+from hemf.evaluation import rmse
+from hemf.inference import opening
+from hemf.inference.online import ALL
+from hemf.inference.spectral import clear_directions
+from proofs.learners import assert_same_statistics, given, learner
+from proofs.problems import Setting
+
+N_USERS, N_ITEMS, N_RATINGS, RANK = 300, 120, 12_000, 3
+
+Triples = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def tastes(seed: int = 0) -> Triples:
+    """Ratings of three tastes and noise, every pair once, in random order."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.permutation(N_USERS * N_ITEMS)[:N_RATINGS]
+    users, items = pairs // N_ITEMS, pairs % N_ITEMS
+    left, right = rng.normal(size=(N_USERS, RANK)), rng.normal(size=(N_ITEMS, RANK))
+    clean = 0.5 * np.einsum("nk,nk->n", left[users], right[items])
+    return users, items, np.float32(clean + rng.normal(scale=0.7, size=N_RATINGS))
+
+
+def part(ratings: Triples, begin: int, end: int) -> Triples:
+    return tuple(column[begin:end] for column in ratings)  # type: ignore[return-value]
+
+
+def started(history: str | int, ratings: Triples, n: int = 700) -> HeMF:
+    """A model of so few ratings that hardly a direction stands out."""
+    return HeMF(
+        n_factors=6, history=history, rng=0, max_user_communities=1, max_item_communities=1
+    ).fit(part(ratings, 0, n))
+
+
+def n_closed(model: HeMF) -> int:
+    return opening._closed_directions(model.state_).shape[1]
+
+
+def table(values: np.ndarray) -> Rows:
+    n_rows, n_columns = values.shape
+    indices = np.tile(np.arange(n_columns, dtype=np.int32), n_rows)
+    return Rows(np.arange(n_rows + 1) * n_columns, indices, values.ravel())
+
+
+def test_directions_stronger_than_chance_are_clear(rng: np.random.Generator) -> None:
+    left, right = rng.normal(size=(200, 2)), rng.normal(size=(80, 2))
+    found = clear_directions(table(left @ right.T + rng.normal(size=(200, 80))), 80, 6, rng)
+    assert found.shape[1] >= 2
+    explained = np.linalg.lstsq(found[:, :2], right - right.mean(axis=0), rcond=None)[1]
+    assert (explained < 0.1 * ((right - right.mean(axis=0)) ** 2).sum(axis=0)).all()
+
+
+def test_much_weaker_directions_than_chance_makes_are_not(rng: np.random.Generator) -> None:
+    counts = [
+        clear_directions(table(rng.normal(size=(200, 80))), 80, 40, rng).shape[1] for _ in range(10)
+    ]
+    assert max(counts) < 10
+
+
+@pytest.mark.parametrize("history", ["full", 8])
+def test_what_more_ratings_show_is_learnt(
+    history: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratings = tastes()
+    truth = part(ratings, N_RATINGS - 2000, N_RATINGS)
+
+    def error() -> float:
+        model = started(history, ratings)
+        for begin in range(700, N_RATINGS - 2000, 500):
+            model.partial_fit(part(ratings, begin, min(begin + 500, N_RATINGS - 2000)))
+        return rmse(truth[2], model.predict(*truth[:2]))
+
+    with_opening = error()
+    monkeypatch.setattr(opening, "GROWTH", np.inf)
+    without = error()
+    assert with_opening < 0.9  # the noise alone has 0.7
+    assert with_opening < 0.85 * without
+
+
+def test_directions_are_opened_by_ratings_not_by_repetition() -> None:
+    ratings = tastes()
+    model = started("full", ratings, 2000)
+    model.partial_fit(part(ratings, 2000, 2001))
+    before = model.state_.opened_at
+    model.partial_fit(part(ratings, 2001, 2400))
+    for _ in range(3):
+        model.partial_fit(part(ratings, 0, 2000))
+    assert model.state_.opened_at == before == 2000
+    model.partial_fit(part(ratings, 2400, 2600))
+    assert model.state_.opened_at == 2600
+
+
+def test_nothing_is_opened_where_nothing_is_closed_or_no_rating_is_kept() -> None:
+    ratings = tastes()
+    model = started("none", ratings)
+    model.partial_fit(part(ratings, 700, 6000))
+    assert not opening.is_due(model.state_)
+    model = HeMF(n_factors=2, history="full", rng=0).fit(part(ratings, 0, 6000))
+    model.partial_fit(part(ratings, 6000, 6001))
+    assert n_closed(model) == 0
+    before = copy.deepcopy(model.state_)
+    assert opening.open_directions(model.state_) == 0
+    np.testing.assert_array_equal(model.state_.stores["item"].mean, before.stores["item"].mean)
+
+
+@pytest.mark.parametrize("window", [ALL, 4])
+def test_statistics_are_what_rows_have_given_when_directions_were_opened(window: int) -> None:
+    rng = np.random.default_rng(3)
+    setting = Setting(tied_users=False, offsets=True, noise_scales=True)
+    state = learner(rng, setting, window=window)
+    direction = np.zeros((state.stores["item"].layout.factors.size, 1))
+    direction[-1] = 1.0
+    for name, store in state.stores.items():  # a direction that is closed
+        store.mean[:, store.layout.factors[-1]] = 0.0
+        state.refresh(name, np.arange(0))
+    assert opening._closed_directions(state).shape[1] == 1
+    opening.open_directions(state)
+    for name in state.stores:
+        assert_same_statistics(state.stores[name].statistics, given(state, name))
+    opened = state.stores["user"].mean[:, state.stores["user"].layout.factors]
+    assert (np.abs(opened @ direction) > 0.0).any()
+
+
+def test_a_model_read_from_a_file_goes_on_the_same(tmp_path: Path) -> None:
+    ratings = tastes()
+    model = started(8, ratings)
+    model.partial_fit(part(ratings, 700, 800))
+    model.save(tmp_path / "a.hemf")
+    again = HeMF.load(tmp_path / "a.hemf")
+    for one in (model, again):
+        one.partial_fit(part(ratings, 800, 2000))
+    assert model.state_.opened_at == again.state_.opened_at == 2000
+    users, items, _ = part(ratings, 0, 500)
+    np.testing.assert_array_equal(model.predict(users, items), again.predict(users, items))
