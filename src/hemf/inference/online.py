@@ -280,8 +280,11 @@ class OnlineState:
             retiring.retire(self, added)
         self.seen += codes.size
         if learn:
-            errors = self._errors(users, items, codes) if self.options.window == 0 else None
-            shared.learn_noise(self, "item", errors)
+            errors = None
+            if self.options.window == 0:
+                some = slice(None, None, max(codes.size // shared.NOISE_SAMPLE, 1))
+                errors = self._errors(users[some], items[some], codes[some])
+            shared.learn_noise(self, "item", errors, int((codes >= 0).sum()))
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
         self._end(learn=learn)

@@ -64,15 +64,9 @@ def carry(state: OnlineState, name: str) -> None:
     move = (product + ridge) @ np.linalg.inv(square + ridge)
     sums = state.stores[OTHER[name]]
     sums.moment[:] = sums.moment @ move.T
-    rows, columns = lower_triangle(store.layout.total)
-    for begin in range(0, sums.n_rows, 2048):
-        part = slice(begin, begin + 2048)
-        # M(GMᵀ) = (GMᵀ)ᵀMᵀ, as G is symmetric: two large products rather than many small ones.
-        moved = unpack(sums.gram[part])
-        for _ in range(2):
-            moved = (moved.reshape(-1, move.shape[1]) @ move.T).reshape(moved.shape)
-            moved = moved.transpose(0, 2, 1)
-        sums.gram[part] = moved[:, rows, columns]
+    # M G Mᵀ is linear in the entries of G: one product for all rows.
+    each = unpack(np.eye(store.layout.packed))
+    sums.gram[:] = sums.gram @ pack(move @ each @ move.T).astype(sums.gram.dtype)
 
 
 def make_possible(store: RowStore, rows: npt.NDArray[np.int64]) -> None:

@@ -21,7 +21,8 @@ from hemf.model.packing import Float64
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
-NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where histories are not complete
+NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where none is kept
+NOISE_SAMPLE = 200  # ratings, at least, of a batch that are looked at for that
 SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
 
@@ -48,14 +49,20 @@ def learn_row_scales(state: OnlineState, name: str) -> None:
         state.noise /= factor
 
 
-def learn_noise(state: OnlineState, name: str, errors: Float64 | None) -> None:
-    """σ²: of all ratings on record, or a running mean where ``errors`` of the latest are given."""
+def learn_noise(
+    state: OnlineState, name: str, errors: Float64 | None, n_learnt: int | None = None
+) -> None:
+    """σ²: of all ratings on record, or a running mean where ``errors`` of the latest are given.
+
+    ``n_learnt`` is how many there were, where the errors are those of some of them.
+    """
     if state.options.evb is None:
         return
     if errors is None:
         noise = state.stores[name].totals[1] / max(float(state.stores[name].totals[3]), 1.0)
     elif errors.size:
-        part = errors.size / (errors.size + min(NOISE_MEMORY, max(state.seen, 1)))
+        n_learnt = n_learnt or errors.size
+        part = n_learnt / (n_learnt + min(NOISE_MEMORY, max(state.seen, 1)))
         noise = (1.0 - part) * state.noise + part * float(errors.mean())
     else:
         return
