@@ -39,7 +39,7 @@ def test_some_users_and_some_movies_have_far_more_than_others(small):
     users, movies = counts(small)
     # A tenth of the quartiles of Netflix: 39, 96, 259 and 192, 561, 2668
     np.testing.assert_allclose(np.percentile(users, [25, 50, 75]), [3.9, 9.6, 25.9], atol=1)
-    np.testing.assert_allclose(np.percentile(movies, [25, 50, 75]), [19, 56, 267], rel=0.06)
+    np.testing.assert_allclose(np.percentile(movies, [25, 50, 75]), [19, 56, 267], rtol=0.06)
     assert users.max() > 50 * users.mean()
     assert movies.max() > 25 * movies.mean()
 
@@ -85,4 +85,4 @@ def test_both_sides_have_their_shares():
     np.testing.assert_allclose(movies, 20_000 * weights[::10] / weights[::10].sum(), atol=1.01)
     tenths = np.bincount(u, minlength=2000).reshape(10, 200).sum(axis=1)
     expected = 20_000 * weights.reshape(10, 200).sum(axis=1) / weights.sum()
-    np.testing.assert_allclose(tenths, expected, rel=0.08)
+    np.testing.assert_allclose(tenths, expected, rtol=0.08)
