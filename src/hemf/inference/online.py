@@ -282,8 +282,7 @@ class OnlineState:
         if learn:
             errors = None
             if self.options.window == 0:
-                some = slice(None, None, max(codes.size // shared.NOISE_SAMPLE, 1))
-                errors = self._errors(users[some], items[some], codes[some])
+                errors = self._errors(*shared.sample(self.rng, users, items, codes))
             shared.learn_noise(self, "item", errors, int((codes >= 0).sum()))
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
