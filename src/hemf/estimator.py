@@ -11,7 +11,7 @@ import numpy as np
 from hemf.arguments import paired
 from hemf.errors import DataError
 from hemf.fitted import SIDES, Fitted
-from hemf.parameters import choice, switch, whole_number
+from hemf.parameters import choice, functions, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 
 if TYPE_CHECKING:
@@ -171,7 +171,11 @@ class HeMF(Fitted):
         from hemf.options import fit_options, generator, online_options, resolved_range
         from hemf.training import hold_out, standardised
 
-        options, rng = fit_options(self), generator(self.rng)
+        options, rng, told = (
+            fit_options(self),
+            generator(self.rng),
+            functions("callbacks", callbacks),
+        )
         online_options(self)  # checked now rather than when the first rating arrives
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
@@ -184,7 +188,7 @@ class HeMF(Fitted):
         if self.validation_fraction:
             train, held_out, validate = hold_out(data, self.validation_fraction, rng)
         rows, unit = standardised(train, options.dtype), train.scale
-        result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=tuple(callbacks))
+        result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=told)
         with self._turn:
             self._table = train
             self.held_out_ = held_out
