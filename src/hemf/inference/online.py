@@ -92,6 +92,8 @@ class OnlineState:
     restart_at: int = FIRST_RESTART
     opened_at: int = 0
     """Ratings on record when directions were last opened: `inference.opening`."""
+    open_from: float = 0.0
+    """Ratings learnt before which there cannot be enough to open others."""
     means: dict[str, Float64] = field(default_factory=dict)
     """Factors as of when the other side's sums were last carried along: `inference.settled`."""
     carried_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))

@@ -38,9 +38,12 @@ def is_due(state: OnlineState) -> bool:
     """Whether there are so many more ratings on record that closed directions may show."""
     if state.options.window == 0 or state.options.evb is None or is_young(state):
         return False
-    if state.noise < EXPLAINED:
+    if state.seen < state.open_from:
         return False
-    return state.n_ratings >= GROWTH * max(state.opened_at, FIRST_RESTART)
+    missing = GROWTH * max(state.opened_at, FIRST_RESTART) - state.n_ratings
+    if missing > 0:
+        state.open_from = state.seen + missing  # no need to count all of them before
+    return missing <= 0 and state.noise >= EXPLAINED
 
 
 def open_directions(state: OnlineState) -> int:
