@@ -14,7 +14,9 @@ from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
 
 ROUNDS = 4  # of q(a, z) and q(τ) in turn, which depend on each other
+AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
 LEAST_SHARE = 1e-6  # communities with less of a row are left out
+SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
 SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
 
 _TURN = Lock()  # copies of a model share its sides, and with them the memory worked in
@@ -73,6 +75,7 @@ class Folding:
             patience=0.0,
             change=0.0,
         )
+        self._rows: dict[int, Any] = {}
         self._rules = Rules(np.zeros(0, dtype), 1.0, -1, LEAST_SHARE, 0)
         self._memory = scratch(self._row, self._shared)
 
@@ -92,18 +95,25 @@ class Folding:
         # The row leaves its communities as any other does; what else it was is forgotten here.
         row.weight[0], row.count[0], row.length[0] = 1.0, n, n
         shared.totals[:] = 0.0
-        codes = np.arange(n, dtype=np.uint16 if n <= SHORT_CODES else np.uint32)
-        mean, second = row.mean.copy(), row.second.copy()
-        own = row._replace(mean=mean, second=second, other=codes.astype(np.int32), code=codes)
+        own = self._rows.get(n) or self._row_of(n)
         seen = own._replace(
             mean=np.ascontiguousarray(rated.mean, dtype),
             second=np.ascontiguousarray(rated.second, dtype),
             weight=weight.astype(dtype),
         )
         rules = self._rules._replace(levels=values.astype(dtype), noise=noise)
-        again = np.zeros(ROUNDS if prior_shape else 1, np.int64)  # the only row, time after time
-        _kernel(dtype, codes.dtype)(again, own, seen, shared, rules, self._memory)
-        return mean, second, row.membership[0].astype(np.float64), row.shape[0], row.rate[0]
+        again = AGAIN if prior_shape else AGAIN[:1]
+        _kernel(dtype, own.code.dtype)(again, own, seen, shared, rules, self._memory)
+        membership = row.membership[0].astype(np.float64)
+        return row.mean.copy(), row.second.copy(), membership, row.shape[0], row.rate[0]
+
+    def _row_of(self, n: int) -> Any:
+        """Return the row with a list of n ratings, each with a code of its own."""
+        codes = np.arange(n, dtype=np.uint16 if n <= SHORT_CODES else np.uint32)
+        row = self._row._replace(other=codes.astype(np.int32), code=codes)
+        if n <= SHORT_LIST:
+            self._rows[n] = row
+        return row
 
 
 @cache
