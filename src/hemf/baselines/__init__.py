@@ -5,6 +5,9 @@
 SGD(n_factors=5)
 """
 
+from hemf.baselines.bpmf import BPMF
+from hemf.baselines.gibbs import SampleReport
+from hemf.baselines.m3f import M3FTIB, M3FTIF
 from hemf.baselines.sgd import SGD, EpochReport
 
-__all__ = ["SGD", "EpochReport"]
+__all__ = ["BPMF", "M3FTIB", "M3FTIF", "SGD", "EpochReport", "SampleReport"]

@@ -11,13 +11,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arguments import as_ids, paired
 from hemf.baselines.descent import Descent, Schedule, Seen, Side
-from hemf.errors import DataError, NotFittedError, UnknownIdError
+from hemf.baselines.questions import Known, asked, check_inside
+from hemf.errors import DataError, NotFittedError
 from hemf.options import MOST_FACTORS, checked_range, generator
 from hemf.parameters import Parametrised, choice, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
-from hemf.reading.identifiers import factorise
 from hemf.triples import in_order, rated_ids
 from hemf.vocabulary import Vocabulary
 
@@ -153,7 +152,7 @@ class SGD(Parametrised):
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
-        self._check_range(values)
+        check_inside(values, self.rating_range)
         users, user_rows = rated_ids(data.users, user_rows)
         items, item_rows = rated_ids(data.items, item_rows)
         state, rng = self._begin(users, items, data.scale)
@@ -223,7 +222,7 @@ class SGD(Parametrised):
             )
             read = in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no columns that are views
-            self._check_range(values)
+            check_inside(values, self.rating_range)
             seconds = np.empty(len(values)) if timed else None
             expected = state.stream(
                 schedule, read.users, read.items, values, forecasts=forecasts, seconds=seconds
@@ -268,20 +267,6 @@ class SGD(Parametrised):
     def _expected_scale(self) -> float:
         limits = checked_range(self.rating_range)
         return (limits[1] - limits[0]) / 4.0 if isinstance(limits, tuple) else 1.0
-
-    def _check_range(self, ratings: npt.NDArray[np.float32]) -> None:
-        limits = checked_range(self.rating_range)
-        if isinstance(limits, tuple):
-            outside = (ratings < limits[0]) | (ratings > limits[1])
-            if outside.any():
-                row = int(outside.argmax())
-                value = float(ratings[row])
-                raise DataError(
-                    f"rating {value:g} at row {row} is outside the rating_range {limits}; "
-                    "correct it, or choose a wider range",
-                    value=value,
-                    row=row,
-                )
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -361,20 +346,17 @@ class SGD(Parametrised):
         Ids are given as `HeMF.predict` takes them. With ``return_known`` also whether both are
         known: strangers get the mean and the other's offset (``unknown="error"``: an error).
         """
-        choice("unknown", unknown, ("prior", "error"))
         return_known = switch("return_known", return_known)
         state = self._fitted()
-        known_users, known_items = state.users.ids, state.items.ids
-        if items is None:
-            users, items = pairs_from_any(users, users=known_users, items=known_items)
-        user_ids, item_ids, alone = paired(as_ids(users, known_users), as_ids(items, known_items))
-        user_rows, item_rows = state.users.find(user_ids), state.items.find(item_ids)
-        if unknown == "error":
-            _refuse("user", user_ids, user_rows < 0)
-            _refuse("item", item_ids, item_rows < 0)
-        expected = state.forecast(user_rows, item_rows)
-        known = (user_rows >= 0) & (item_rows >= 0)
-        answer = (expected[0], known[0]) if alone else (expected, known)
+        pairs = asked(
+            users,
+            items,
+            Known(state.users.ids, state.users.find),
+            Known(state.items.ids, state.items.find),
+            unknown,
+        )
+        expected = state.forecast(pairs.users, pairs.items)
+        answer = (expected[0], pairs.known[0]) if pairs.alone else (expected, pairs.known)
         return answer if return_known else answer[0]
 
     # -- inner workings ------------------------------------------------------------------------
@@ -399,13 +381,3 @@ class SGD(Parametrised):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-
-def _refuse(side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
-    """Raise an error that names the first of these ids, if there is any."""
-    if which.any():
-        at = int(np.argmax(which))
-        value = factorise(ids).decode().item(at)
-        raise UnknownIdError(
-            f"{side} {value!r} at row {at} is not known to the model", value=value, row=at
-        )

@@ -1,0 +1,302 @@
+"""What all Gibbs samplers are to their user: parameters in, samples kept, predictions out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.baselines.chains import FactorChain, RatingTable
+from hemf.baselines.draws import Floats, NormalWishart, RowNumbers
+from hemf.baselines.questions import Known, asked, check_inside
+from hemf.baselines.samples import RunningMoments, Sample, averaged
+from hemf.engines.threads import thread_count
+from hemf.errors import DataError, NotFittedError
+from hemf.inference.fit import one_blas_thread
+from hemf.options import MOST_FACTORS, checked_jobs, checked_range, generator, resolved_range
+from hemf.parameters import Parametrised, choice, number, switch, whole_number
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.training import rated_pairs
+from hemf.triples import rated_ids
+from hemf.vocabulary import Vocabulary
+
+LEAST_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class SampleReport:
+    """How a sampler stands after an iteration; what callbacks receive.
+
+    >>> SampleReport(1, 300, False, 0.93, None, 0.5, 0.2).averaged
+    False
+    """
+
+    iteration: int
+    """Iterations done so far, from 1, those of the burn-in included."""
+    iterations: int
+    averaged: bool
+    """Whether the burn-in is over, so that this iteration's draw counts."""
+    train_rmse: float
+    """Of the latest draw, on the training ratings."""
+    validation_rmse: float | None
+    """On the ratings given as ``validation``: of the average over all draws that count, or while
+    there are none of the latest draw."""
+    noise_variance: float
+    seconds: float
+    """Since the start of the fit, what callbacks took left out."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a fit has left."""
+
+    users: Vocabulary
+    items: Vocabulary
+    mean: float
+    limits: tuple[float, float] | None
+    samples: list[Sample]
+
+    def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
+        """Mean, within the limits, and variance of the ratings of pairs; -1 is a stranger."""
+        mean, variance = averaged(self.samples, *self._strangers_last(user_rows, item_rows))
+        return self.clipped(mean), variance
+
+    def clipped(self, mean: Floats) -> Floats:
+        """Return ratings that are expected, given their distance from the mean."""
+        mean = self.mean + mean
+        return mean if self.limits is None else np.clip(mean, *self.limits)
+
+    def _strangers_last(
+        self, user_rows: npt.NDArray[Any], item_rows: npt.NDArray[Any]
+    ) -> tuple[RowNumbers, RowNumbers]:
+        return (
+            np.where(user_rows < 0, len(self.users), user_rows).astype(np.int32),
+            np.where(item_rows < 0, len(self.items), item_rows).astype(np.int32),
+        )
+
+    def judge(self, users: Any, items: Any, ratings: Floats) -> Callable[[Sample, bool], float]:
+        """Return what tells the RMSE on ratings: of a draw or of the average with those before."""
+        pairs = self._strangers_last(self.users.rows(users), self.items.rows(items))
+        average = RunningMoments(len(ratings))
+
+        def error(sample: Sample, counts: bool) -> float:
+            mean, variance = sample.moments(*pairs)
+            if counts:
+                average.add(mean, variance)
+                mean = average.mean
+            return float(np.sqrt(np.mean((self.clipped(mean) - ratings) ** 2)))
+
+        return error
+
+
+class GibbsSampler(Parametrised):
+    """What the samplers have in common; `BPMF`, `M3FTIB` and `M3FTIF` are the ones to use."""
+
+    n_factors: int
+    samples: int
+    burn_in: int
+    kept: int
+    noise_variance: float
+    learn_noise: bool
+    mean_precision: float
+    degrees: float | None
+    wishart_scale: float
+    rating_range: str | tuple[float, float] | None
+    duplicates: str
+    n_jobs: int | None
+    rng: int | np.random.Generator | None
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Any = None,
+        validation: Any = None,
+        callbacks: Sequence[Callable[[SampleReport], Any]] = (),
+    ) -> Self:
+        """Learn from ratings, anything `Ratings.from_any` reads, from the start.
+
+        With ``y``, ``ratings`` holds the pairs and ``y`` their ratings. ``callbacks`` are called
+        with a `SampleReport` after every iteration; one that returns something true stops the
+        fit, and if no draw counts by then, the latest one is kept. ``validation`` are ratings to
+        report the error on, which nothing is learnt from. A fit that fails leaves the estimator
+        as it was.
+        """
+        self.check_parameters()
+        rng = generator(self.rng)
+        if y is not None:
+            ratings, columns = (*pairs_from_any(ratings, columns), y), None
+        data = _rated(Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates))
+        check_inside(data.by_user.values, self.rating_range)
+        limits = resolved_range(self.rating_range, data)
+        drawn = Drawn(data.users, data.items, data.mean, limits, [])
+        judge = None
+        if validation is not None:
+            judge = drawn.judge(*rated_pairs(validation, None, None, like=data))
+        with one_blas_thread():
+            begin = time.perf_counter()
+            chain = self._chain(RatingTable.of(data), rng, thread_count(self.n_jobs))
+            history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
+        self.drawn_, self.history_ = drawn, history
+        return self
+
+    def _iterate(
+        self,
+        chain: FactorChain,
+        kept: list[Sample],
+        judge: Callable[[Sample, bool], float] | None,
+        callbacks: Sequence[Callable[[SampleReport], Any]],
+        begin: float,
+    ) -> list[SampleReport]:
+        """Run the chain; keep one sample in so many, at most ``self.kept`` of them."""
+        history: list[SampleReport] = []
+        stride = -(-self.samples // self.kept)
+        iterations = self.burn_in + self.samples
+        for iteration in range(1, iterations + 1):
+            chain.step()
+            counted = iteration - self.burn_in
+            keep = counted > 0 and counted % stride == 0
+            sample = chain.sample() if keep or judge is not None else None
+            if keep and sample is not None:
+                kept.append(sample)
+            report = SampleReport(
+                iteration,
+                iterations,
+                counted > 0,
+                float(np.sqrt(np.mean(chain.errors.astype(np.float64) ** 2))),
+                judge(sample, counted > 0) if judge is not None and sample is not None else None,
+                chain.noise,
+                time.perf_counter() - begin,
+            )
+            history.append(report)
+            called = time.perf_counter()
+            answers = [callback(report) for callback in callbacks]
+            begin += time.perf_counter() - called
+            if any(answers):
+                break
+        if not kept:
+            kept.append(chain.sample())
+        return history
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> FactorChain:
+        raise NotImplementedError
+
+    def check_parameters(self) -> None:
+        """Check every parameter; an error names it and what it may be."""
+        whole_number("n_factors", self.n_factors, at_least=1, at_most=MOST_FACTORS)
+        whole_number("samples", self.samples, at_least=1)
+        whole_number("burn_in", self.burn_in, at_least=0)
+        whole_number("kept", self.kept, at_least=1)
+        number("noise_variance", self.noise_variance, low=LEAST_VARIANCE)
+        switch("learn_noise", self.learn_noise)
+        number("mean_precision", self.mean_precision, low=LEAST_VARIANCE)
+        if self.degrees is not None:
+            number("degrees", self.degrees, low=float(self.n_factors))
+        number("wishart_scale", self.wishart_scale, low=LEAST_VARIANCE)
+        checked_range(self.rating_range)
+        choice("duplicates", self.duplicates, ("last", "mean", "error"))
+        checked_jobs(self.n_jobs)
+
+    def _prior(self) -> NormalWishart:
+        return NormalWishart(self.mean_precision, self.degrees, self.wishart_scale)
+
+    # -- what is known -------------------------------------------------------------------------
+
+    @property
+    def n_users_(self) -> int:
+        """How many users have been learnt of."""
+        return len(self._fitted().users)
+
+    @property
+    def n_items_(self) -> int:
+        """How many items have been learnt of."""
+        return len(self._fitted().items)
+
+    @property
+    def n_sweeps_(self) -> int:
+        """Iterations done by the last `fit`."""
+        self._fitted()
+        return len(self.history_)
+
+    @property
+    def global_mean_(self) -> float:
+        """Mean of the training ratings."""
+        return self._fitted().mean
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ², its mean over the samples kept."""
+        return float(np.mean([sample.noise for sample in self._fitted().samples]))
+
+    @property
+    def rating_range_(self) -> tuple[float, float] | None:
+        """What predictions are clipped to."""
+        return self._fitted().limits
+
+    @property
+    def samples_(self) -> list[Sample]:
+        """The samples kept, which predictions are averaged over."""
+        return self._fitted().samples
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        users: Any,
+        items: Any = None,
+        *,
+        return_std: bool = False,
+        return_known: bool = False,
+        unknown: str = "prior",
+    ) -> Any:
+        """Return the expected rating of each pair, the average over the samples kept.
+
+        Ids are given as `HeMF.predict` takes them. With ``return_std`` also the standard
+        deviation of the rating: noise, topics, and what samples differ by. With ``return_known``
+        also whether both are known: of strangers the mean of their prior is expected
+        (``unknown="error"``: an error).
+        """
+        return_std = switch("return_std", return_std)
+        return_known = switch("return_known", return_known)
+        drawn = self._fitted()
+        known_users, known_items = (Known(ids, ids.rows) for ids in (drawn.users, drawn.items))
+        pairs = asked(users, items, known_users, known_items, unknown)
+        mean, variance = drawn.moments(pairs.users, pairs.items)
+        answer: list[npt.NDArray[Any]] = [mean]
+        if return_std:
+            answer.append(np.sqrt(variance))
+        if return_known:
+            answer.append(pairs.known)
+        if pairs.alone:
+            answer = [part[0] for part in answer]
+        return answer[0] if len(answer) == 1 else tuple(answer)
+
+    # -- inner workings ------------------------------------------------------------------------
+
+    def _fitted(self) -> Drawn:
+        try:
+            return self.drawn_
+        except AttributeError:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet; call fit first"
+            ) from None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "drawn_")
+
+
+def _rated(data: Ratings) -> Ratings:
+    """Leave out users and items without a rating: nothing would be learnt of them."""
+    if not data.n_ratings:
+        raise DataError("there are no ratings to learn from")
+    user_rows, item_rows, values = data.triples()
+    users, user_rows = rated_ids(data.users, user_rows)
+    items, item_rows = rated_ids(data.items, item_rows)
+    return Ratings.from_rows(users, items, user_rows, item_rows, values)

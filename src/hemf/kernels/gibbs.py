@@ -1,0 +1,159 @@
+"""Draws of a Gibbs sampler: rows of factors, topics of ratings, and the sums they need.
+
+What is random comes in from outside, so that results do not depend on who works on which part.
+Rows of a table of vectors are numbered by int32; ``begin … end`` is the part to work on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.blocks import batch_rows, data_part, load_block
+from hemf.kernels.compile import kernel, summing
+from hemf.kernels.lanes import WIDTH, factorise, solve_backward, solve_forward
+
+
+@kernel("void({T}[:, ::1], {T}[:, ::1])")
+def outer_products(rows: Any, second: Any) -> None:
+    """Write b bᵀ of every row, packed."""
+    for n in range(rows.shape[0]):
+        row, out = rows[n], second[n]
+        p = 0
+        for i in range(row.size):
+            for j in range(i + 1):
+                out[p + j] = row[i] * row[j]
+            p += i + 1
+
+
+@kernel(
+    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    {T}[::1], float64[::1], float64[::1], float64[::1], {T}[:, ::1])""",
+    allocates=True,
+)
+def draw_rows(
+    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, other: Any,
+    other_second: Any, other_weight: Any, noise: Any, precision: Any, pull: Any, rows: Any,
+) -> None:  # fmt: skip
+    """Draw the rows of chunks begin … end from their conditional posterior.
+
+    A row a with ratings r_j of the other side's rows b_j, and the prior N(μ, Λ⁻¹)::
+
+        a ~ N(A⁻¹h, A⁻¹),  A = Λ + Σ b_j b_jᵀ / σ²,  h = Λμ + Σ r_j b_j / σ²
+
+    ``cuts`` to ``other_weight``, which is 1, and ``noise`` are those of `hemf.kernels.rows`.
+    ``precision`` is Λ, packed, and ``pull`` Λμ. On entry ``rows`` holds standard normal numbers.
+    """
+    order = rows.shape[1]
+    triangle = order * (order + 1) // 2
+    free = np.arange(order)
+    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
+    grams = np.empty((batch, triangle), other_second.dtype)
+    moments = np.empty((batch, order), other.dtype)
+    row_squares = np.empty(batch)
+    gram = np.empty((triangle, WIDTH))
+    moment = np.empty((order, WIDTH))
+    squares = np.empty(WIDTH)
+    factor = np.empty((triangle, WIDTH))
+    drawn = np.empty((order, WIDTH))
+    gathered = batch_start = cuts[begin]
+    for start in range(cuts[begin], cuts[end], WIDTH):
+        count = min(WIDTH, cuts[end] - start)
+        batch_start, gathered = load_block(
+            start, count, batch_start, gathered, cuts[end], indptr, indices, values, other,
+            other_second, other_weight, grams, moments, row_squares, gram, moment, squares,
+        )  # fmt: skip
+        data_part(gram, moment, free, -1, noise, start, count, factor, drawn)
+        for p in range(triangle):
+            for b in range(WIDTH):
+                factor[p, b] += precision[p]
+        for i in range(order):
+            for b in range(WIDTH):
+                drawn[i, b] += pull[i]
+        factorise(factor, order)
+        solve_forward(factor, drawn, order)
+        for i in range(order):  # A = CCᵀ, and C⁻ᵀ(C⁻¹h + z) has mean A⁻¹h and covariance A⁻¹
+            for b in range(count):
+                drawn[i, b] += rows[start + b, i]
+        solve_backward(factor, drawn, order)
+        for i in range(order):
+            for b in range(count):
+                rows[start + b, i] = drawn[i, b]
+
+
+@summing
+def dot(a: Any, b: Any) -> Any:
+    """Return a·b."""
+    total = a.dtype.type(0)
+    for t in range(a.size):
+        total += a[t] * b[t]
+    return total
+
+
+@kernel("void(int64, int64, int32[::1], int32[::1], {T}[:, ::1], {T}[:, ::1], {T}[::1])")
+def products(
+    begin: Any, end: Any, left: Any, right: Any, left_rows: Any, right_rows: Any, out: Any
+) -> None:
+    """Write the product of the two rows of each pair."""
+    for n in range(begin, end):
+        out[n] = dot(left_rows[left[n]], right_rows[right[n]])
+
+
+@kernel(
+    """void(int64, int64, int32[::1], int32[::1], {T}[::1], float64, {T}[:, ::1], {T}[:, ::1],
+    {T}[:, :, ::1], {T}[:, :, ::1], {T}[::1], uint8[::1], uint8[::1])""",
+    allocates=True,
+)
+def draw_topics(
+    begin: Any, end: Any, users: Any, items: Any, residuals: Any, noise: Any, user_shares: Any,
+    item_shares: Any, user_vectors: Any, item_vectors: Any, uniforms: Any, user_topics: Any,
+    item_topics: Any,
+) -> None:  # fmt: skip
+    """Draw the user topic i and the item topic k of every rating, both at once.
+
+    p(i, k) ∝ θ_u(i) θ_j(k) N(residual; c_u^k · d_j^i, σ²). Shares are θ, vectors c and d.
+    """
+    n_user, n_item = user_shares.shape[1], item_shares.shape[1]
+    weight = np.empty((n_user, n_item))
+    for n in range(begin, end):
+        u, j = users[n], items[n]
+        least = np.inf
+        for i in range(n_user):
+            for k in range(n_item):
+                error = np.float64(residuals[n] - dot(user_vectors[u, k], item_vectors[j, i]))
+                weight[i, k] = 0.5 * error * error / noise
+                least = min(least, weight[i, k])
+        total = 0.0
+        for i in range(n_user):
+            for k in range(n_item):
+                near = np.exp(least - weight[i, k])
+                weight[i, k] = near * user_shares[u, i] * item_shares[j, k]
+                total += weight[i, k]
+        left = uniforms[n] * total
+        i, k = 0, 0
+        while left >= weight[i, k]:
+            left -= weight[i, k]
+            if k + 1 < n_item:
+                k += 1
+            elif i + 1 < n_user:
+                i, k = i + 1, 0
+            else:  # the last, whatever rounding has left
+                break
+        user_topics[n], item_topics[n] = i, k
+
+
+@kernel(
+    """void(int32[::1], int32[::1], {T}[::1], {T}[:, ::1], float64[:, :, ::1], float64[:, ::1])"""
+)
+def gather_groups(
+    groups: Any, others: Any, values: Any, other_vectors: Any, grams: Any, moments: Any
+) -> None:
+    """Add d dᵀ and r d of every rating to the sums of its group."""
+    size = other_vectors.shape[1]
+    for n in range(groups.size):
+        gram, moment, d = grams[groups[n]], moments[groups[n]], other_vectors[others[n]]
+        for s in range(size):
+            moment[s] += np.float64(values[n]) * d[s]
+            for t in range(size):
+                gram[s, t] += np.float64(d[s]) * d[t]
