@@ -63,6 +63,10 @@ class DuplicateWarning(UserWarning):
     """The same pair was rated more than once; the last rating was kept."""
 
 
+class DatasetWarning(UserWarning):
+    """A data set is not the whole of what its owner published."""
+
+
 class HistoryWarning(UserWarning):
     """An answer that needs ratings which the model was told not to keep."""
 

@@ -69,3 +69,18 @@ def test_a_fit_that_downloads_shows_the_terms_once(hemf, server):
     assert first.code == 0, first.err
     assert "GroupLens" in first.err
     assert "GroupLens" not in hemf(*fit).err
+
+
+def test_a_data_set_that_is_offered_no_more_says_what_to_put_where(hemf, tmp_path):
+    assert "says where to put its files" in hemf("data", "describe", "netflix").out
+    run = hemf("data", "fetch", "netflix")
+    assert run.code != 0
+    assert "cannot be downloaded" in run.err
+    home = tmp_path / "cache/datasets/netflix"
+    assert str(home) in run.err
+    home.mkdir(parents=True)
+    rows = [f"{movie}:\n1,3,2005-09-06\n2,{movie},2005-09-06\n" for movie in (1, 2, 3)]
+    (home / "combined_data_1.txt").write_text("".join(rows))
+    assert hemf("data", "fetch", "netflix").out.strip() == str(home / "ratings.packed")
+    fitted = hemf("fit", "netflix", "-o", "m.hemf", "--json", "--set", "max_sweeps=2")
+    assert fitted.json["ratings"] == 6

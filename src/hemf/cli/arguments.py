@@ -124,7 +124,7 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
         with download(output, data) as progress:
             datasets.fetch(data, progress=progress)
         with output.status(f"reading {data}"):
-            return Ratings.from_any(tuple(datasets.load(data)), **options)
+            return datasets.load_ratings(data, **options)
     if not path.exists() and not path.suffix:
         raise DataError(
             f"{data}: no such file, and no data set of that name; there are "

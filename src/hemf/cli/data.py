@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, a
 
 
 def list_data(output: Output) -> None:
-    """List the data sets that can be fetched."""
+    """List the data sets that can be fetched, or read once their files are placed."""
     from hemf import datasets
 
     rows = []
@@ -72,7 +72,8 @@ def describe(output: Output, name: Name) -> None:
 
     def show() -> None:
         output.line(datasets.describe(name))
-        output.line(f"Here: {place or f'no; hemf data fetch {name} gets it'}")
+        how = "gets it" if document["url"] else "says where to put its files"
+        output.line(f"Here: {place or f'no; hemf data fetch {name} {how}'}")
 
     output.result(document, show)
 

@@ -1,4 +1,4 @@
-"""The data sets hemf can fetch: where they are, how to verify them, on what terms they come.
+"""The data sets hemf knows: where they are, how to verify them, on what terms they come.
 
 A new data set is one more entry in :data:`DATASETS`.
 """
@@ -6,10 +6,14 @@ A new data set is one more entry in :data:`DATASETS`.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hemf.errors import DatasetError
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes received so far and the bytes expected (None where unknown)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +26,10 @@ class Dataset:
 
     name: str
     title: str
-    url: str  # of the zip archive
+    url: str | None  # of the zip archive; None: the owner offers it no more
     md5: str | None  # of the archive; None: it changes, read it from the .md5 beside the archive
     ratings_member: str  # the file in the archive that holds the ratings
+    placed: str | None = None  # where there is no archive: what to put into the set's own folder
     other_members: tuple[str, ...] = ()  # worth keeping beside it: terms, titles, people
     format: str  # how the ratings are written, a key of hemf.datasets.READERS
     users: int | None  # None: it changes from release to release
@@ -37,8 +42,8 @@ class Dataset:
 
     @property
     def archive(self) -> str:
-        """File name of the archive."""
-        return PurePosixPath(self.url).name
+        """File name of the archive; empty where there is none."""
+        return PurePosixPath(self.url or "").name
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -67,6 +72,12 @@ _PASSED_ON_ALIKE = (
     "no endorsement may be implied; no commercial use without the owner's permission; "
     "may be passed on under the same conditions. The README beside the ratings is binding."
 )
+NETFLIX_FILES = (
+    "the folder training_set with mv_0000001.txt to mv_0017770.txt, or the files "
+    "combined_data_1.txt to combined_data_4.txt"
+)
+"""What to have of the Netflix Prize."""
+
 _WHOLE_STARS = (1.0, 5.0, 1.0)
 _HALF_STARS = (0.5, 5.0, 0.5)
 
@@ -176,6 +187,50 @@ _ENTRIES = (
         counts=None,
         megabytes=350.0,
     ),
+    Dataset(
+        name="eachmovie",
+        title="EachMovie (1997)",
+        url=None,
+        md5=None,
+        ratings_member="eachmovie/vote.txt",
+        placed="the file vote.txt",
+        format="votes",
+        users=72_916,
+        items=1_628,
+        ratings=2_811_983,
+        scale=(1.0, 6.0, 1.0),
+        megabytes=100.0,
+        terms=(
+            "Digital Equipment Corporation (later Compaq, then HP): for research, with "
+            "acknowledgement; not to be passed on. Withdrawn by its owner in 2004."
+        ),
+        citation=(
+            "Paul McJones (1997). EachMovie collaborative filtering data set. DEC Systems "
+            "Research Center."
+        ),
+    ),
+    Dataset(
+        name="netflix",
+        title="Netflix Prize (2006)",
+        url=None,
+        md5=None,
+        ratings_member="netflix/ratings.packed",
+        placed=NETFLIX_FILES,
+        format="packed",
+        users=480_189,
+        items=17_770,
+        ratings=100_480_507,
+        scale=_WHOLE_STARS,
+        megabytes=2_000.0,
+        terms=(
+            "Netflix: for research; no attempt to identify a person; neither commercial use nor "
+            "passing the data on without the owner's permission. Withdrawn by its owner in 2010."
+        ),
+        citation=(
+            "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
+            "and Workshop 2007."
+        ),
+    ),
 )
 
 DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ENTRIES}
@@ -220,12 +275,20 @@ def describe(name: str) -> str:
     else:
         size = f"{entry.ratings:,} ratings, {entry.users:,} users × {entry.items:,} items"
     lowest, highest, step = entry.scale
+    source = (
+        f"Archive: {entry.url} (about {entry.megabytes:g} MB)",
+        f"Checksum: {f'MD5 {entry.md5}' if entry.md5 else f'MD5 as in {entry.url}.md5'}",
+    )
+    if entry.url is None:
+        source = (
+            "Archive: offered no more by its owner",
+            f"Files: if you have them, {entry.placed} (about {entry.megabytes:g} MB)",
+        )
     return "\n".join(
         (
             f"{entry.name}: {entry.title}",
             f"{size}, rated {lowest:g} to {highest:g} in steps of {step:g}",
-            f"Archive: {entry.url} (about {entry.megabytes:g} MB)",
-            f"Checksum: {f'MD5 {entry.md5}' if entry.md5 else f'MD5 as in {entry.url}.md5'}",
+            *source,
             f"Terms: {entry.terms}",
             f"Cite: {entry.citation}",
         )

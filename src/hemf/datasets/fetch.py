@@ -8,16 +8,14 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hemf.datasets.catalog import Dataset, find
-from hemf.errors import DatasetError
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and the bytes expected (None where unknown)."""
+from hemf.datasets.catalog import Dataset, Progress, find
+from hemf.datasets.netflix import pack_netflix
+from hemf.errors import DatasetError, DatasetWarning, warn_caller
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30.0
@@ -65,7 +63,8 @@ def fetch(
     What is already in the cache is used without a look at the network. Else an archive placed
     by hand in the folder is taken; else it is downloaded. Either way its MD5 is verified first,
     only the members that the catalogue names are extracted, and nothing is kept of an attempt
-    that fails.
+    that fails. Of a set that its owner offers no more, the files are taken that were placed by
+    hand in its own folder; those of Netflix are packed there the first time.
 
     Parameters
     ----------
@@ -82,8 +81,8 @@ def fetch(
     Raises
     ------
     DatasetError
-        Unknown name, no network (the message says which file to put where), wrong checksum,
-        damaged archive, no room.
+        Unknown name, no network or no such offer any more (the message says which file to put
+        where), wrong checksum, damaged archive, no room.
 
     >>> fetch("ml-1000")
     Traceback (most recent call last):
@@ -94,7 +93,9 @@ def fetch(
     root = _root(folder)
     if there := cached(name, folder=root):
         return there
-    url = _address(entry, base_url)
+    if entry.url is None:
+        return _from_placed(entry, root, progress)
+    url = _address(entry.url, base_url)
     placed = root / entry.archive
     with _workspace(entry, root) as work:
         by_hand = placed.is_file()
@@ -121,15 +122,40 @@ def _root(folder: str | Path | None) -> Path:
     return cache_folder() / "datasets" if folder is None else Path(folder).expanduser()
 
 
-def _address(entry: Dataset, base_url: str | None) -> str:
+def _from_placed(entry: Dataset, root: Path, progress: Progress | None) -> Path:
+    """Make the ratings file of files placed by hand, or say which to place where."""
+    home = root / entry.name
+    if not home.is_dir() or not any(home.iterdir()):
+        raise DatasetError(
+            f"{entry.title} cannot be downloaded: its owner offers it no more. If you have it, put "
+            f"{entry.placed} into the folder {home.absolute()} and run this again.",
+            value=entry.name,
+        )
+    if entry.format != "packed":
+        raise DatasetError(
+            f"{home.absolute()} holds no {entry.ratings_file}; put {entry.placed} there",
+            value=str(home),
+        )
+    packed = pack_netflix(home, home / entry.ratings_file, progress=progress)
+    if packed.n_ratings != entry.ratings:
+        warn_caller(
+            f"{home.absolute()} holds {packed.n_ratings:,} ratings of {len(packed.items):,} "
+            f"items, where {entry.title} has {entry.ratings:,} of {entry.items:,}; are files "
+            f"missing? To add them, delete {packed.path.name} there and run this again",
+            DatasetWarning,
+        )
+    return packed.path
+
+
+def _address(url: str, base_url: str | None) -> str:
     base = base_url or os.environ.get("HEMF_DATASETS_URL")
-    return f"{base.rstrip('/')}/{entry.archive}" if base else entry.url
+    return f"{base.rstrip('/')}/{PurePosixPath(url).name}" if base else url
 
 
 def _by_hand(entry: Dataset, root: Path) -> str:
     """Say exactly what to put where when the download does not work."""
     files = [entry.archive] if entry.md5 else [entry.archive, f"{entry.archive}.md5"]
-    addresses = [entry.url] if entry.md5 else [entry.url, f"{entry.url}.md5"]
+    addresses = [f"{entry.url}"] if entry.md5 else [f"{entry.url}", f"{entry.url}.md5"]
     return (
         f"download {' and '.join(addresses)} by hand, put {' and '.join(files)} into the folder "
         f"{root.absolute()} and run this again: the archive will be found there, verified and "

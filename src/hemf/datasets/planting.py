@@ -7,7 +7,7 @@ The community means are not drawn but placed, so that how clear the communities 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ Matrix = NDArray[np.float64]
 Labels = NDArray[np.int32]
 Block = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 """Users, items and ratings of some rows."""
+Pairs = Callable[[int, int], tuple[NDArray[np.int32], NDArray[np.int32]]]
+"""Gives users and items of the pairs at positions from … to of a stream."""
 
 _CHUNK = 1 << 14  # ratings computed at a time: their factors stay in the processor's cache
 
@@ -72,10 +74,13 @@ class Population:
         expected += self.mean + self.user_offsets.take(users) + self.item_offsets.take(items)
         return expected
 
-    def blocks(self, n_ratings: int, *, block: int = 1_000_000) -> Iterator[Block]:
+    def blocks(
+        self, n_ratings: int, *, block: int = 1_000_000, pairs: Pairs | None = None
+    ) -> Iterator[Block]:
         """Yield ``n_ratings`` ratings of distinct pairs, ``block`` at a time.
 
-        The stream is the same whatever the size of its blocks.
+        The stream is the same whatever the size of its blocks. ``pairs`` says who rates what,
+        where it is not to be drawn by ``popularity``.
 
         >>> people = plant(40, 30, rng=0)
         >>> [len(users) for users, items, ratings in people.blocks(100, block=60)]
@@ -83,12 +88,13 @@ class Population:
         """
         _check_count(n_ratings, self.n_users, self.n_items)
         check("block", block, block >= 1, "at least 1")
-        return self._blocks(n_ratings, block)
+        return self._blocks(n_ratings, block, pairs)
 
-    def _blocks(self, n_ratings: int, block: int) -> Iterator[Block]:
-        pairs = DistinctPairs(
-            self.n_users, self.n_items, n_ratings, popularity=self.popularity, key=self.key
-        )
+    def _blocks(self, n_ratings: int, block: int, pairs: Pairs | None) -> Iterator[Block]:
+        if pairs is None:
+            pairs = DistinctPairs(
+                self.n_users, self.n_items, n_ratings, popularity=self.popularity, key=self.key
+            )
         for start in range(0, n_ratings, block):
             size = min(block, n_ratings - start)
             users, items = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
