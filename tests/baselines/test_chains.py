@@ -22,7 +22,8 @@ from hemf.baselines.topics import TopicBiasChain, TopicFactorChain
 from hemf.evaluation import random_split, rmse
 
 PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
-COMMON = (2, 1.0, True, PRIOR)  # factors, guess of the noise, learnt, prior
+GUESS = 0.3
+COMMON = (2, GUESS, True, PRIOR)  # factors, guess of the noise, learnt, prior
 TOPICS = ((2, 3), 4.0, 0.5)  # of users and items, concentration, offset variance
 CHAINS = {
     "BPMF": (FactorChain, Settings(*COMMON)),
@@ -38,27 +39,30 @@ def table(rng: np.random.Generator) -> RatingTable:
 
 def figures(chain: FactorChain) -> list[float]:
     """Return numbers whose mean under the prior is known."""
-    found = [-np.log(chain.noise)]
+    errors, explained = chain.errors, chain.table.values - chain.errors
+    found = [-np.log(chain.noise), np.mean(errors**2) / chain.noise]
+    found += [np.mean(errors * part) / chain.noise for part in (explained, chain.product)]
     for side in (0, 1):
         found += [chain.precisions[side][0, 0], chain.precisions[side][0, 1]]
-        apart = chain.factors[side][0] - chain.means[side]
-        found += [apart @ chain.precisions[side] @ apart, chain.means[side].sum()]
+        apart = chain.factors[side] - chain.means[side]
+        found += [np.mean((apart @ chain.precisions[side] * apart).sum(axis=1))]
+        found += [chain.means[side].sum()]
     if isinstance(chain, TopicBiasChain | TopicFactorChain):
-        found += [chain.shares[0][1, 0], chain.shares[0][1, 0] ** 2, chain.shares[1][0, 2] ** 2]
+        found += [chain.shares[0][1, 0], *(np.mean(shares**2) for shares in chain.shares)]
     if isinstance(chain, TopicBiasChain):
-        found += [chain.vectors[0][0, 1, 0] ** 2, chain.vectors[1][2, 1, 1] ** 2]
+        found += [np.mean(chain.vectors[side][..., side] ** 2) for side in (0, 1)]
     if isinstance(chain, TopicFactorChain):
-        found += [chain.biases[0][1] ** 2, chain.biases[1][2] ** 2]
+        found += [np.mean(biases**2) for biases in chain.biases]
         for side in (0, 1):
-            apart = chain.vectors[side][1, 1] - chain.vector_means[side]
-            found += [apart @ chain.vector_precisions[side] @ apart]
+            apart = chain.flat(side) - chain.vector_means[side]
+            found += [np.mean((apart @ chain.vector_precisions[side] * apart).sum(axis=1))]
             found += [chain.vector_precisions[side][1, 1]]
     return found
 
 
 def expected(chain: FactorChain) -> list[float]:
     """Return the means of `figures` under the prior."""
-    wanted = [special.digamma(1.0)]
+    wanted = [special.digamma(1.0) - np.log(GUESS), 1.0, 0.0, 0.0]
     for _ in (0, 1):
         wanted += [12 * 0.2, 0.0, 2.0, 0.0]
     if isinstance(chain, TopicBiasChain | TopicFactorChain):

@@ -199,6 +199,15 @@ def test_bad_ratings_are_refused(kind, data):
 
 
 @every_model
+def test_ratings_that_no_number_holds_the_square_of_are_an_error(kind):
+    model = kind(**QUICK).fit(CAFE)
+    before = predictions(model)
+    with pytest.raises(ParameterError, match="bring the ratings to a scale like 1 to 5"):
+        model.fit([(user, item, rating * 1e30) for user, item, rating in CAFE])
+    assert np.array_equal(predictions(model), before)
+
+
+@every_model
 def test_all_kinds_of_tables_are_read(kind):
     frame = pd.DataFrame(CAFE, columns=["user", "item", "rating"])
     expected = predictions(kind(**QUICK).fit(CAFE))

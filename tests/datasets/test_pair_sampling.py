@@ -47,6 +47,17 @@ def test_each_tweak_is_a_permutation_of_its_own():
     assert np.mean(first == second) < 0.05
 
 
+def test_each_size_has_a_permutation_of_its_own():
+    sizes = np.array([1, 2, 5, 9, 100, 10_000])
+    numbers = Permutation(10_000, 9)(
+        np.concatenate([np.arange(size) for size in sizes]), sizes=np.repeat(sizes, sizes)
+    )
+    for size, part in zip(sizes, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
+        np.testing.assert_array_equal(np.sort(part), np.arange(size))
+    whole = Permutation(10_000, 9)(np.arange(10_000))
+    np.testing.assert_array_equal(numbers[-10_000:], whole)
+
+
 def test_mixing_is_one_to_one():
     assert len(np.unique(mix(np.arange(100_000, dtype=np.uint64)))) == 100_000
 

@@ -148,6 +148,11 @@ class FactorChain:
         """Draw what else a rating is made of, and return the sum of it for every rating."""
         return np.zeros(1, np.float32)
 
+    @property
+    def train_rmse(self) -> float:
+        """Root of the mean squared error under the draws of the last step."""
+        return float(np.sqrt(np.mean(self.errors.astype(np.float64) ** 2)))
+
     def sample(self) -> Sample:
         """Return the draws of the last step."""
         return Sample(self._side(0), self._side(1), self.noise)

@@ -15,7 +15,7 @@ from hemf.baselines.draws import Floats, NormalWishart, RowNumbers
 from hemf.baselines.questions import Known, asked, check_inside
 from hemf.baselines.samples import RunningMoments, Sample, averaged
 from hemf.engines.threads import thread_count
-from hemf.errors import DataError, NotFittedError
+from hemf.errors import DataError, NotFittedError, ParameterError
 from hemf.inference.fit import one_blas_thread
 from hemf.options import MOST_FACTORS, checked_jobs, checked_range, generator, resolved_range
 from hemf.parameters import Parametrised, choice, number, switch, whole_number
@@ -160,7 +160,7 @@ class GibbsSampler(Parametrised):
         stride = -(-self.samples // self.kept)
         iterations = self.burn_in + self.samples
         for iteration in range(1, iterations + 1):
-            chain.step()
+            _step(chain)
             counted = iteration - self.burn_in
             keep = counted > 0 and counted % stride == 0
             sample = chain.sample() if keep or judge is not None else None
@@ -170,7 +170,7 @@ class GibbsSampler(Parametrised):
                 iteration,
                 iterations,
                 counted > 0,
-                float(np.sqrt(np.mean(chain.errors.astype(np.float64) ** 2))),
+                chain.train_rmse,
                 judge(sample, counted > 0) if judge is not None and sample is not None else None,
                 chain.noise,
                 time.perf_counter() - begin,
@@ -290,6 +290,22 @@ class GibbsSampler(Parametrised):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "drawn_")
+
+
+def _step(chain: FactorChain) -> None:
+    """Do an iteration, or raise an error that says why it cannot be done."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            chain.step()
+        broken = not np.isfinite(chain.train_rmse)
+    except np.linalg.LinAlgError:
+        broken = True
+    if broken:
+        raise ParameterError(
+            "the numbers of the sampler have left the range of float32: its constants do not suit "
+            "these ratings; bring the ratings to a scale like 1 to 5, or choose a noise_variance "
+            "in their squared units"
+        )
 
 
 def _rated(data: Ratings) -> Ratings:

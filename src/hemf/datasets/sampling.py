@@ -48,7 +48,7 @@ class Permutation:
     of the square, and row and column in turn are shifted by a keyed hash of the other, which can
     be undone and is therefore one to one. What lands in the few cells beyond ``size`` goes
     through again. ``tweak`` picks another permutation for every position, as if each had a key
-    of its own.
+    of its own, and ``sizes`` of another size, where they are not all to be of ``size``.
 
     >>> order = Permutation(10, key=3)
     >>> sorted(order(np.arange(10)).tolist())
@@ -57,25 +57,34 @@ class Permutation:
 
     def __init__(self, size: int, key: int) -> None:
         self.size = size
-        edge = isqrt(max(size - 1, 0)) + 1  # edge² ≥ size, and edge < 2³² for every size < 2⁶⁴
-        self._edge = np.uint64(edge)
+        self._edge = np.uint64(isqrt(max(size - 1, 0)) + 1)  # edge² ≥ size; edge < 2³² below 2⁶⁴
         self._round_keys = mix(
             np.uint64(key) + np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _GOLDEN
         )
 
     def __call__(
-        self, positions: NDArray[np.integer], tweak: NDArray[np.integer] | None = None
+        self,
+        positions: NDArray[np.integer],
+        tweak: NDArray[np.integer] | None = None,
+        sizes: NDArray[np.integer] | None = None,
     ) -> UInt64:
         """Return what stands at the given positions."""
         numbers = np.asarray(positions).astype(np.uint64)
         twist = None if tweak is None else mix(np.asarray(tweak).astype(np.uint64) * _GOLDEN)
-        numbers = self._once(numbers, twist)
-        while (beyond := np.flatnonzero(numbers >= self.size)).size:
-            numbers[beyond] = self._once(numbers[beyond], None if twist is None else twist[beyond])
+        if sizes is None:
+            size = np.broadcast_to(np.uint64(self.size), numbers.shape)
+            edge = np.broadcast_to(self._edge, numbers.shape)
+        else:  # of rows or columns of a table: far below 2⁵², where the root would not be exact
+            size = np.asarray(sizes).astype(np.uint64)
+            edge = np.sqrt(size - np.uint64(1)).astype(np.uint64) + np.uint64(1)
+        numbers = self._once(numbers, twist, edge)
+        while (beyond := np.flatnonzero(numbers >= size)).size:
+            again = None if twist is None else twist[beyond]
+            numbers[beyond] = self._once(numbers[beyond], again, edge[beyond])
         return numbers
 
-    def _once(self, numbers: UInt64, twist: UInt64 | None) -> UInt64:
-        edge, half = self._edge, np.uint64(32)
+    def _once(self, numbers: UInt64, twist: UInt64 | None, edge: UInt64) -> UInt64:
+        half = np.uint64(32)
         still, moving = np.divmod(numbers, edge)
         for key in self._round_keys:
             hashed = mix((still + key) if twist is None else (still + key) ^ twist)
