@@ -297,7 +297,7 @@ SEQUENTIAL = ("ovb", "sgd")
 def expected_cost(learner: str, settings: Mapping[str, Any], n_ratings: int) -> float:
     """Return about how long a learner takes, in units that compare learners with one another.
 
-    >>> expected_cost("m3f-tib", {"n_factors": 40}, 1000) > expected_cost("sgd", {"passes": 2}, 1000)
+    >>> expected_cost("sgd", {"passes": 2}, 1000) < expected_cost("m3f-tib", {}, 1000)
     True
     """
     factors = settings.get("n_factors", 20)

@@ -62,7 +62,9 @@ class Task:
             sort_keys=True,
         )  # fmt: skip
         digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
-        return f"{self.found.name} | {self.protocol} | {self.split} | {self.method.label} | {digest}"
+        return (
+            f"{self.found.name} | {self.protocol} | {self.split} | {self.method.label} | {digest}"
+        )
 
     @property
     def protocol(self) -> str:
