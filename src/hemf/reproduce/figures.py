@@ -48,8 +48,8 @@ def passes_figure(lines: Sequence[tuple[str, int, Curve]]) -> Figure:
     """Draw RMSE by how often all ratings were fed, of learners with other numbers of chunks.
 
     >>> curve = [{"iteration": 10, "cpu_seconds": 0.5, "test_rmse": 0.9}]
-    >>> passes_figure([("10 chunks", 10, curve)]).axes[0].get_lines()[0].get_xdata()[0]
-    1.0
+    >>> passes_figure([("10 chunks", 10, curve)]).axes[0].get_lines()[0].get_xdata().tolist()
+    [1.0]
     """
     scaled = [
         (name, [{**point, "passes": point["iteration"] / chunks} for point in curve])
