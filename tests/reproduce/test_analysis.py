@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hemf.reproduce.analysis import compare_all, findings, reached, verdicts
+from hemf.reproduce.experiments import Printed
 from hemf.reproduce.runner import Request, plan
 
 
@@ -100,7 +101,8 @@ def test_chunk_sizes_are_judged_by_the_final_errors(errors, verdict):
         SimpleNamespace(
             part=SimpleNamespace(n_chunks=number),
             stand_in=None,
-            ours=SimpleNamespace(test=SimpleNamespace(mean=error), printed=None),
+            rows=[],
+            ours=SimpleNamespace(test=SimpleNamespace(mean=error)),
         )
         for number, error in zip((10, 30, 100), errors, strict=True)
     ]
@@ -108,3 +110,26 @@ def test_chunk_sizes_are_judged_by_the_final_errors(errors, verdict):
     (sentence,) = findings(planned, SimpleNamespace(name="figure6"), compared)
     assert verdict in sentence
     assert "100 chunks" in sentence
+
+
+def test_printed_errors_are_told_by_the_protocol_they_are_nearest_to():
+    def row(label, ours, printed):
+        test = SimpleNamespace(mean=ours)
+        return SimpleNamespace(label=label, test=test, printed=Printed(0.7, printed))
+
+    compared = [
+        SimpleNamespace(
+            part=SimpleNamespace(protocol=protocol),
+            stand_in=None,
+            rows=[row("HeMF-bVB", error, 0.8311), row("M³F", error, 0.8478)],
+        )
+        for protocol, error in (("weak", 0.846), ("random 90/10", 0.83))
+    ]
+    planned = SimpleNamespace(request=SimpleNamespace(quick=False))
+    (sentence,) = findings(planned, SimpleNamespace(name="table1"), compared)
+    assert (
+        "one rating of every user withheld, ours are nearest to the printed errors of: M³F ("
+        in (sentence)
+    )
+    assert "a random tenth withheld, ours are nearest to the printed errors of: HeMF" in sentence
+    assert "may not all be of the same protocol" in sentence

@@ -258,21 +258,33 @@ def _by_chunks(compared: Sequence[Comparison]) -> list[str]:
 
 
 def _protocols(compared: Sequence[Comparison]) -> list[str]:
-    """Say under which of the paper's two protocols its printed error is the more likely one."""
-    ends = {
-        comparison.part.protocol: (comparison.ours.test.mean, comparison.ours.printed.test)
-        for comparison in compared
-        if comparison.stand_in is None
-        and comparison.ours is not None
-        and comparison.ours.printed is not None
-    }
-    if len(ends) < 2:
+    """Say under which of the paper's two protocols each printed error is the more likely one."""
+    ends: dict[str, dict[str, tuple[float, float]]] = {}
+    for comparison in compared:
+        for row in comparison.rows:
+            if comparison.stand_in is None and row.printed is not None:
+                errors = (row.test.mean, row.printed.test)
+                ends.setdefault(row.label, {})[comparison.part.protocol] = errors
+    by_protocol: dict[str, list[str]] = {}
+    for label, errors_of in ends.items():
+        if len(errors_of) > 1:
+            nearest = min(errors_of, key=lambda name: abs(errors_of[name][0] - errors_of[name][1]))
+            listed = ", ".join(f"{name} {ours:.4f}" for name, (ours, _) in errors_of.items())
+            said = f"{label} (printed {errors_of[nearest][1]:.4f}; ours {listed})"
+            by_protocol.setdefault(nearest, []).append(said)
+    if not by_protocol:
         return []
-    nearest = min(ends, key=lambda protocol: abs(ends[protocol][0] - ends[protocol][1]))
-    listed = ", ".join(f"{_protocol(name)} {ours:.4f}" for name, (ours, _) in ends.items())
-    return [
+    sentences = [
         "The paper describes two protocols, and they are not equally hard: with one rating of "
-        "every user withheld, those with few ratings weigh as much as those with many. "
-        f"{OURS} on the paper's own data: {listed}; printed {ends[nearest][1]:.4f}. The printed "
-        f"error is nearest to ours with {_protocol(nearest)}."
+        "every user withheld, those with few ratings weigh as much as those with many."
     ]
+    sentences += [
+        f"With {_protocol(name)}, ours are nearest to the printed errors of: {'; '.join(labels)}."
+        for name, labels in by_protocol.items()
+    ]
+    if len(by_protocol) > 1:
+        sentences.append(
+            "So the printed errors may not all be of the same protocol, in which case they cannot "
+            "be compared with each other."
+        )
+    return [" ".join(sentences)]

@@ -17,7 +17,7 @@ Curve = Sequence[Mapping[str, Any]]
 Lines = Sequence[tuple[str, Curve]]
 """Names of methods and their curves."""
 
-BEGINNING = 0.25  # of a curve, which may leave the picture so that the rest can be seen
+BEGINNING = 0.3  # of a curve, which may leave the picture so that the rest can be seen
 
 
 def error_figure(lines: Lines, steps: str) -> Figure:

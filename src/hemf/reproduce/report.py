@@ -87,6 +87,7 @@ def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]
         cards.append(_table(comparison))
         if experiment.name != "figure6":
             cards.append(_curves(name, comparison))
+        cards.append(card(f"In words: {comparison.title}", "", _list(verdicts(comparison))))
         cards.append(_communities(name, comparison))
     return section(experiment.title, cards)
 
@@ -113,8 +114,7 @@ def _table(comparison: Comparison) -> str:
     return card(
         comparison.title,
         text,
-        table(HEADERS, table_rows(comparison), numbers=range(1, len(HEADERS)))
-        + _list(verdicts(comparison)),
+        table(HEADERS, table_rows(comparison), numbers=range(1, len(HEADERS))),
         wide=True,
     )
 
