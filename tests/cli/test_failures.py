@@ -101,7 +101,7 @@ def test_evaluate_names_the_models_there_are(hemf, folder):
 
 def test_unknown_data_sets_are_refused_with_the_likely_ones(hemf):
     assert_one_line(hemf("data", "fetch", "ml-1M", "--json"), "did you mean ml-1m")
-    assert_one_line(hemf("data", "describe", "netflix"), "there are ml-100k")
+    assert_one_line(hemf("data", "describe", "jester"), "there are ml-100k")
 
 
 def test_without_network_it_says_what_to_put_where(hemf, tmp_path):

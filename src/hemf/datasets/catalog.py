@@ -201,8 +201,8 @@ _ENTRIES = (
         scale=(1.0, 6.0, 1.0),
         megabytes=100.0,
         terms=(
-            "Digital Equipment Corporation (later Compaq, then HP): for research, with "
-            "acknowledgement; not to be passed on. Withdrawn by its owner in 2004."
+            "Copyright Digital Equipment Corporation 1997; offered no more. The terms that came "
+            "with your copy are binding."
         ),
         citation=(
             "Paul McJones (1997). EachMovie collaborative filtering data set. DEC Systems "
@@ -222,10 +222,7 @@ _ENTRIES = (
         ratings=100_480_507,
         scale=_WHOLE_STARS,
         megabytes=2_000.0,
-        terms=(
-            "Netflix: for research; no attempt to identify a person; neither commercial use nor "
-            "passing the data on without the owner's permission. Withdrawn by its owner in 2010."
-        ),
+        terms="Netflix; offered no more. The README that came with your copy is binding.",
         citation=(
             "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
             "and Workshop 2007."

@@ -111,6 +111,7 @@ class RowStore:
         self.sums = sums
         self.most_parts = most
         self.n_rows = 0
+        self._in_use: dict[str, Any] | None = None
         self.history = History()
         parts = min(most, communities)
         self._arrays = RowArrays.empty(layout, dtype, parts=parts, sums=sums)
@@ -128,13 +129,20 @@ class RowStore:
 
     def __getattr__(self, name: str) -> Any:
         """Return the part in use of one of the `RowArrays`; writing to it writes to the store."""
-        if name.startswith("_") or name not in RowArrays.__dataclass_fields__:
+        if name not in RowArrays.__dataclass_fields__:
             raise AttributeError(name)
-        return getattr(self._arrays, name)[: self.n_rows]
+        return self.in_use()[name]
 
     def in_use(self) -> dict[str, Any]:
         """All of the `RowArrays` by their names, as far as there are rows."""
-        return {name: array[: self.n_rows] for name, array in vars(self._arrays).items()}
+        if self._in_use is None:
+            n = self.n_rows
+            self._in_use = {name: array[:n] for name, array in vars(self._arrays).items()}
+        return self._in_use
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copied, the parts in use would be arrays of their own.
+        return {**self.__dict__, "_in_use": None}
 
     def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
@@ -150,6 +158,7 @@ class RowStore:
         arrays.shape[new] = arrays.rate[new] = prior_shape
         self.history.add_rows(n)
         self.n_rows = last
+        self._in_use = None
 
     def _make_room(self, n: int) -> None:
         if n <= self.room:
@@ -160,6 +169,7 @@ class RowStore:
             grown = np.zeros((room, *old.shape[1:]), old.dtype)
             grown[: self.n_rows] = old[: self.n_rows]
             setattr(self._arrays, field.name, grown)
+        self._in_use = None
 
     def moments_and(self, mean: Float64, second: Float64) -> Moments:
         """Moments of the rows, in place, with one more at the end that is not one of them."""
@@ -173,6 +183,7 @@ class RowStore:
         for name, array in arrays.items():
             setattr(self._arrays, name, np.array(array))
         self.n_rows = int(self._arrays.count.size)
+        self._in_use = None
 
     @property
     def moments(self) -> Moments:
@@ -230,7 +241,7 @@ class RowStore:
             arrays.listed = kept
         else:
             arrays.listed[:n] = listed
-        self.spell_out(count)
+        self.spell_out(count)  # also the end of what was in use
 
     def spell_out(self, count: int) -> None:
         """Write the table of memberships from the rows' parts."""
@@ -239,3 +250,4 @@ class RowStore:
         rows, slots = np.nonzero(arrays.listed[:n] >= 0)
         np.add.at(membership, (rows, arrays.listed[rows, slots]), arrays.parts[rows, slots, 0])
         arrays.membership = membership
+        self._in_use = None

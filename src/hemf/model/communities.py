@@ -116,7 +116,9 @@ class Communities:
     @cached_property
     def pull(self) -> Float64:
         """P_d m_d, (D, order)."""
-        return np.asarray(np.einsum("dij,dj->di", self._each(self.precision), self.mean))
+        # P is symmetric; one for all takes one product of two matrices.
+        by_community = self.mean[:, None, :] @ self.precision
+        return np.asarray(by_community[:, 0, :])
 
     @property
     def log_weight(self) -> Float64:
@@ -124,12 +126,6 @@ class Communities:
         square = np.einsum("di,di->d", self.pull, self.mean)  # m_dᵀ P_d m_d
         penalty = self.log_det + self.order / self.strength + square
         return np.asarray(self.sticks.log_weights - 0.5 * penalty)
-
-    def _each(self, per_covariance: Float64) -> Float64:
-        """View an array over covariances as one over communities."""
-        if per_covariance.shape[0] == self.count:
-            return per_covariance
-        return np.broadcast_to(per_covariance, (self.count, *per_covariance.shape[1:]))
 
 
 def expected_log_det(scale: Float64, dof: Float64) -> Float64:
