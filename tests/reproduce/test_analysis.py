@@ -21,6 +21,7 @@ def measured(small, folder, tmp_path):
                 "test_rmse": errors[task.method.label][task.split],
                 "train_rmse": 0.7,
                 "cpu_seconds": 10.0,
+                "settings": task.settings,
                 "n_train": 90,
                 "n_test": 10,
                 "curve": [

@@ -55,7 +55,7 @@ def test_the_quick_form_does_less():
         assert part.quick_splits <= part.splits
         full, quick = (part.methods_of(quick=quick) for quick in (False, True))
         assert quick
-        assert all(method in full for method in quick)
+        assert len(quick) <= len(full)
 
 
 @pytest.mark.parametrize(

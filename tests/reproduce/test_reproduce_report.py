@@ -25,7 +25,7 @@ def test_the_page_needs_no_network_and_says_what_it_is_of(html):
     assert "0.8311" in html
     for title in ("A small one", "A other one", "A stream one"):
         assert title in html
-    for method in ("M³F-TIB(2,1,2)", "HeMF-oVB, no history", "SGD (step"):
+    for method in ("M³F-TIB(2,1,2)", "HeMF-oVB, no history", "SGD (2 passes; step"):
         assert method in html
     assert html.count("Number of communities") == 3
     assert "CPU seconds" in html

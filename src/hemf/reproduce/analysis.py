@@ -38,6 +38,11 @@ class Row:
     reached: Reached | None
     """When ours had this one's final error; None for ours itself."""
 
+    @property
+    def sequential(self) -> bool:
+        """Whether it was fed with chunks, several times."""
+        return "passes" in self.entries[0]["settings"]
+
 
 @dataclass(frozen=True)
 class Reached:
@@ -171,7 +176,7 @@ def verdicts(comparison: Comparison) -> list[str]:
     ):
         if rows:
             said.append(f"{words} {'; '.join(_against(ours, row) for row in rows)}.")
-    soon = [row for row in comparison.rivals if row.reached is not None and row.label != "SGD"]
+    soon = [row for row in comparison.rivals if row.reached is not None and not row.sequential]
     if soon:
         said.append(
             f"{ours.label} has the final error of {'; of '.join(_speed(row) for row in soon)}."

@@ -142,11 +142,13 @@ def _cells(row: Row, stand_in: bool) -> list[str]:
 
 
 def _chosen(row: Row) -> str:
+    """Say how often a learner was fed, and what was searched for."""
+    said = [f"{row.entries[0]['settings']['passes']} passes"] if row.sequential else []
     chosen = [entry["chosen"] for entry in row.entries if entry.get("chosen")]
-    if not chosen:
-        return ""
-    steps = sorted({f"{each['step']:g}" for each in chosen})
-    return f" (step {', '.join(steps)}, the best of {chosen[0]['tried']} settings)"
+    if chosen:
+        steps = ", ".join(sorted({f"{each['step']:g}" for each in chosen}))
+        said.append(f"step {steps}, the best of {chosen[0]['tried']} settings")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _mean(summary: Any) -> str:
@@ -193,9 +195,14 @@ def _communities(name: str, comparison: Comparison) -> str:
     if ours is None:
         return ""
     curve = ours.entries[0]["curve"]
+    how = (
+        "They open and go as ratings arrive."
+        if ours.sequential
+        else "Many are seeded; those alike are merged."
+    )
     drawn = figures.communities_figure(curve, _steps(comparison))
     return card(
         f"Number of communities: {comparison.title}",
-        f"{ours.label}, first split. Many are seeded; those alike are merged.",
+        f"{ours.label}, first split. {how}",
         picture(f"{name}-communities", drawn, "Communities by step"),
     )
