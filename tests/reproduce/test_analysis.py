@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hemf.evaluation import Summary
 from hemf.reproduce.analysis import compare_all, findings, reached, verdicts
 from hemf.reproduce.experiments import Printed
 from hemf.reproduce.runner import Request, plan
@@ -66,8 +67,10 @@ def test_it_says_who_ended_lower_and_whether_chance_could_do_that(measured):
 
 def test_it_says_so_where_the_paper_is_contradicted(measured):
     _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85], "BPMF": [0.82, 0.84]})
-    assert verdicts(one)[0].startswith("Unlike what the paper says")
+    assert verdicts(one)[0].startswith("HeMF-bVB does not end below one that the paper did not try")
     assert "BPMF never" in verdicts(one)[1]
+    _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85], "M³F-TIB(2,1,2)": [0.82, 0.84]})
+    assert verdicts(one)[0].startswith("Unlike in the paper, HeMF-bVB does not end below M³F")
 
 
 def test_the_time_to_reach_another_is_a_share_of_its_time():
@@ -103,7 +106,7 @@ def test_chunk_sizes_are_judged_by_the_final_errors(errors, verdict):
             part=SimpleNamespace(n_chunks=number),
             stand_in=None,
             rows=[],
-            ours=SimpleNamespace(test=SimpleNamespace(mean=error)),
+            ours=SimpleNamespace(test=Summary(error, float("nan"), 1)),
         )
         for number, error in zip((10, 30, 100), errors, strict=True)
     ]
@@ -113,24 +116,36 @@ def test_chunk_sizes_are_judged_by_the_final_errors(errors, verdict):
     assert "100 chunks" in sentence
 
 
-def test_printed_errors_are_told_by_the_protocol_they_are_nearest_to():
-    def row(label, ours, printed):
-        test = SimpleNamespace(mean=ours)
-        return SimpleNamespace(label=label, test=test, printed=Printed(0.7, printed))
+def two_protocols(ours, theirs):
+    """Compare HeMF (printed 0.8311) and M³F (0.8478), given their errors under both protocols."""
 
-    compared = [
+    def row(label, error, printed):
+        return SimpleNamespace(
+            label=label, test=Summary(error, 0.001, 10), printed=Printed(0.7, printed)
+        )
+
+    return [
         SimpleNamespace(
             part=SimpleNamespace(protocol=protocol),
             stand_in=None,
-            rows=[row("HeMF-bVB", error, 0.8311), row("M³F", error, 0.8478)],
+            rows=[row("HeMF-bVB", mine, 0.8311), row("M³F", other, 0.8478)],
         )
-        for protocol, error in (("weak", 0.846), ("random 90/10", 0.83))
+        for protocol, mine, other in zip(("weak", "random 90/10"), ours, theirs, strict=True)
     ]
+
+
+def test_printed_errors_are_told_by_the_protocol_they_agree_with():
     planned = SimpleNamespace(request=SimpleNamespace(quick=False))
-    (sentence,) = findings(planned, SimpleNamespace(name="table1"), compared)
-    assert (
-        "one rating of every user withheld, ours are nearest to the printed errors of: M³F ("
-        in (sentence)
-    )
-    assert "a random tenth withheld, ours are nearest to the printed errors of: HeMF" in sentence
-    assert "may not all be of the same protocol" in sentence
+    compared = two_protocols(ours=(0.846, 0.83), theirs=(0.849, 0.833))
+    said = findings(planned, SimpleNamespace(name="table1"), compared)
+    assert said[1].endswith("the printed error agrees with a random tenth withheld.")
+    assert said[2].endswith("the printed error agrees with one rating of every user withheld.")
+    assert "seem not to be of one protocol" in said[3]
+
+
+def test_printed_errors_that_agree_with_neither_protocol_say_nothing_about_it():
+    planned = SimpleNamespace(request=SimpleNamespace(quick=False))
+    compared = two_protocols(ours=(0.846, 0.83), theirs=(0.862, 0.833))
+    said = findings(planned, SimpleNamespace(name="table1"), compared)
+    assert said[2].endswith("agrees with neither.")
+    assert len(said) == 3

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
-from hemf.reproduce.experiments import ONLINE_OURS, OURS, Experiment, Part, Printed
+from hemf.reproduce.experiments import BPMF, ONLINE_OURS, OURS, Experiment, Part, Printed
 from hemf.reproduce.runner import Plan
 
 Entry = Mapping[str, Any]
@@ -167,12 +167,12 @@ def verdicts(comparison: Comparison) -> list[str]:
         )
     if ours is None:
         return said
+    below = [row for row in comparison.rivals if _gap(ours, row) < 0]
+    above = [row for row in comparison.rivals if _gap(ours, row) >= 0]
     for words, rows in (
-        (f"{ours.label} ends below", [row for row in comparison.rivals if _gap(ours, row) < 0]),
-        (
-            f"Unlike what the paper says of its opponents, {ours.label} does not end below",
-            [row for row in comparison.rivals if _gap(ours, row) >= 0],
-        ),
+        (f"{ours.label} ends below", below),
+        (f"Unlike in the paper, {ours.label} does not end below", _tried(above, True)),
+        (f"{ours.label} does not end below one that the paper did not try:", _tried(above, False)),
     ):
         if rows:
             said.append(f"{words} {'; '.join(_against(ours, row) for row in rows)}.")
@@ -184,6 +184,10 @@ def verdicts(comparison: Comparison) -> list[str]:
     if comparison.stand_in is None:
         said += _printed(comparison)
     return said
+
+
+def _tried(rows: Sequence[Row], by_the_paper: bool) -> list[Row]:
+    return [row for row in rows if (row.label != BPMF.label) == by_the_paper]
 
 
 def _gap(ours: Row, row: Row) -> float:
@@ -259,37 +263,54 @@ def _by_chunks(compared: Sequence[Comparison]) -> list[str]:
         verdict = "As in the paper, larger chunks end lower"
     else:
         verdict = "Unlike the paper, larger chunks do not always end lower"
-    return [f"{verdict}: {listed}."]
+    alone = all(comparison.ours.test.n == 1 for comparison in compared if comparison.ours)
+    chance = " (one split each: small differences may be chance)" if alone else ""
+    return [f"{verdict}: {listed}{chance}."]
 
 
 def _protocols(compared: Sequence[Comparison]) -> list[str]:
-    """Say under which of the paper's two protocols each printed error is the more likely one."""
-    ends: dict[str, dict[str, tuple[float, float]]] = {}
+    """Say under which of the paper's two protocols each printed error can be had, if one can."""
+    fits: dict[str, list[str]] = {}  # protocols whose error agrees with the printed one, by method
+    errors: dict[str, list[str]] = {}
+    protocols = set()
     for comparison in compared:
         for row in comparison.rows:
             if comparison.stand_in is None and row.printed is not None:
-                errors = (row.test.mean, row.printed.test)
-                ends.setdefault(row.label, {})[comparison.part.protocol] = errors
-    by_protocol: dict[str, list[str]] = {}
-    for label, errors_of in ends.items():
-        if len(errors_of) > 1:
-            nearest = min(errors_of, key=lambda name: abs(errors_of[name][0] - errors_of[name][1]))
-            listed = ", ".join(f"{name} {ours:.4f}" for name, (ours, _) in errors_of.items())
-            said = f"{label} (printed {errors_of[nearest][1]:.4f}; ours {listed})"
-            by_protocol.setdefault(nearest, []).append(said)
-    if not by_protocol:
+                name = _protocol(comparison.part.protocol)
+                protocols.add(name)
+                errors.setdefault(row.label, []).append(f"{mean_of(row.test)} with {name}")
+                fits.setdefault(row.label, [])
+                if _agrees(row.test, row.printed.test):
+                    fits[row.label].append(name)
+    if len(protocols) < 2:
         return []
-    sentences = [
+    said = [
         "The paper describes two protocols, and they are not equally hard: with one rating of "
         "every user withheld, those with few ratings weigh as much as those with many."
     ]
-    sentences += [
-        f"With {_protocol(name)}, ours are nearest to the printed errors of: {'; '.join(labels)}."
-        for name, labels in by_protocol.items()
+    said += [
+        f"{label}: {', '.join(errors[label])}; the printed error agrees with "
+        f"{' and with '.join(names) if names else 'neither'}."
+        for label, names in fits.items()
     ]
-    if len(by_protocol) > 1:
-        sentences.append(
-            "So the printed errors may not all be of the same protocol, in which case they cannot "
-            "be compared with each other."
+    if len({names[0] for names in fits.values() if len(names) == 1}) > 1:
+        said.append(
+            "So the printed errors seem not to be of one protocol, and cannot be compared with "
+            "each other."
         )
-    return [" ".join(sentences)]
+    return said
+
+
+def mean_of(summary: Summary) -> str:
+    """Return a mean, with its standard error if there is one.
+
+    >>> mean_of(Summary(0.8311, float("nan"), 1))
+    '0.8311'
+    """
+    return f"{summary.mean:.4f}" if summary.n == 1 else str(summary)
+
+
+def _agrees(ours: Summary, printed: float) -> bool:
+    """Whether a printed error is within two standard errors of ours, or near enough anyway."""
+    chance = 2 * ours.standard_error if ours.n > 1 else 0.0
+    return abs(ours.mean - printed) <= max(NEAR, chance)

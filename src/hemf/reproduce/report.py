@@ -13,7 +13,7 @@ from typing import Any
 
 from hemf.report_page import Markup, card, page, picture, section, table, tiles
 from hemf.reproduce import figures
-from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, verdicts
+from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, mean_of, verdicts
 from hemf.reproduce.experiments import CHUNKS, Experiment
 from hemf.reproduce.runner import Plan
 from hemf.writing import replacing
@@ -129,8 +129,8 @@ def _cells(row: Row, stand_in: bool) -> list[str]:
     return [
         row.label + _chosen(row),
         str(len(row.entries)),
-        _mean(row.train),
-        _mean(row.test),
+        mean_of(row.train),
+        mean_of(row.test),
         f"{printed.train:.4f}" if printed else "–",
         f"{printed.test:.4f}" if printed else "–",
         f"{row.test.mean - printed.test:+.4f}" if printed and not stand_in else "–",
@@ -149,10 +149,6 @@ def _chosen(row: Row) -> str:
         steps = ", ".join(sorted({f"{each['step']:g}" for each in chosen}))
         said.append(f"step {steps}, the best of {chosen[0]['tried']} settings")
     return f" ({'; '.join(said)})" if said else ""
-
-
-def _mean(summary: Any) -> str:
-    return f"{summary.mean:.4f}" if summary.n == 1 else str(summary)
 
 
 def _steps(comparison: Comparison) -> str:
