@@ -63,14 +63,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    gains = []
+    rows = []
     for name, train, test in splits(arguments.splits):
         row = gain(train, test, arguments.seed)
-        gains.append(row["gain"])
+        rows.append(row)
         print(json.dumps({"split": name, **row}), flush=True)
-    met = gains[0] >= BAR
-    print(f"classic split: gain {gains[0]:.5f}   bar >= {BAR}   {'met' if met else 'MISSED'}")
-    print(f"mean of all: {np.mean(gains):.5f}")
+    classic = rows[0]
+    met = classic["gain"] >= BAR and classic["bound"] > 0 and classic["converged"]
+    print(
+        f"classic split: gain {classic['gain']:.5f}, bound higher by {classic['bound']}   "
+        f"bar >= {BAR} and > 0, converged   {'met' if met else 'MISSED'}"
+    )
+    print(f"mean of all: {np.mean([row['gain'] for row in rows]):.5f}")
     raise SystemExit(not met)
 
 

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from hemf import ConvergenceWarning, HeMF, HemfError, NotFittedError, ParameterError, Ratings
+from hemf.baselines import BPMF, SGD
 from hemf.datasets import draw
 from hemf.evaluation import random_split, rmse
 from hemf.inference.batch import Schedule
@@ -454,3 +455,10 @@ def test_a_forked_process_predicts_and_fits(model):
         assert child.exitcode == 0
     finally:
         child.kill()
+
+
+@pytest.mark.parametrize("callbacks", [5, print, [5], [print, None]])
+@pytest.mark.parametrize("kind", [HeMF, SGD, BPMF])
+def test_callbacks_that_are_no_functions_are_refused(kind: type, callbacks: object) -> None:
+    with pytest.raises(ParameterError, match="callbacks must be"):
+        kind(n_factors=1).fit([("ann", "tea", 5.0), ("bob", "tea", 3.0)], callbacks=callbacks)

@@ -442,6 +442,7 @@ def test_an_empty_batch_changes_nothing(nothing, tmp_path):
     for model in (fitted(), fitted().partial_fit(MORE)):
         before = content(model, tmp_path)
         assert model.partial_fit(nothing) is model
+        assert model.predict_then_learn(nothing).shape == (0,)
         assert content(model, tmp_path) == before
 
 
@@ -489,8 +490,13 @@ BAD = {
     "short previous": {"ratings": GOOD, "previous": [np.nan]},
     "infinite previous": {"ratings": GOOD, "previous": [np.nan, np.inf]},
     "text previous": {"ratings": GOOD, "previous": ["a", "b"]},
+    "impossible previous": {"ratings": [(*TABLE[0][:2], 4.0)], "previous": [17.0]},
+    "impossible removed": {"ratings": GOOD, "removed": [(*TABLE[0][:2], 17.0)]},
     "twice": {"ratings": [*GOOD, ("zoe", "ale", 4.0)]},
 }
+
+# Without a full history who has met whom is not kept; with one, what was given is on record.
+UNKNOWABLE = {False: ("never given",), True: ("impossible removed",)}
 
 
 @pytest.mark.parametrize(
@@ -498,7 +504,7 @@ BAD = {
     [
         pytest.param(history, BAD[name], id=f"{name}-{history}")
         for history, name in product(HISTORIES, BAD)
-        if history == "full" or name != "never given"  # otherwise who has met whom is not kept
+        if name not in UNKNOWABLE[history == "full"]
     ],
 )
 def test_a_bad_batch_changes_nothing(history, bad, tmp_path):
@@ -523,7 +529,7 @@ def test_after_bad_batches_learning_goes_on_as_if_they_had_not_been(history, sta
     tried = model()
     before = content(tried, tmp_path)
     for name, bad in BAD.items():
-        if name == "never given" and history != "full":
+        if name in UNKNOWABLE[history == "full"]:
             continue
         with pytest.raises(DataError):
             tried.partial_fit(bad["ratings"], **{k: v for k, v in bad.items() if k != "ratings"})

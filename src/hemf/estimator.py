@@ -11,7 +11,7 @@ import numpy as np
 from hemf.arguments import paired
 from hemf.errors import DataError
 from hemf.fitted import SIDES, Fitted
-from hemf.parameters import choice, switch, whole_number
+from hemf.parameters import choice, functions, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 
 if TYPE_CHECKING:
@@ -174,7 +174,11 @@ class HeMF(Fitted):
         from hemf.options import fit_options, generator, online_options, resolved_range
         from hemf.training import error_on, hold_out, standardised
 
-        options, rng = fit_options(self), generator(self.rng)
+        options, rng, told = (
+            fit_options(self),
+            generator(self.rng),
+            functions("callbacks", callbacks),
+        )
         online_options(self)  # checked now rather than when the first rating arrives
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
@@ -194,7 +198,7 @@ class HeMF(Fitted):
             rng,
             validate=validate,
             watch=None if validation is None else error_on(validation, train, limits),
-            callbacks=tuple(callbacks),
+            callbacks=told,
         )
         with self._turn:
             self._table = train

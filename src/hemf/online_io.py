@@ -79,6 +79,7 @@ def restore_online(
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
     _require(_list_the_same(stores), "its users list other ratings than its items do")
+    form = {"opened_at": form["seen"], **form}  # files are older than this number
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}

@@ -123,3 +123,19 @@ def switch(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ParameterError(f"{name} must be True or False, got {value!r}", value=value)
     return bool(value)
+
+
+def functions(name: str, given: Any) -> tuple[Any, ...]:
+    """Check that something is a sequence of functions, and return them.
+
+    >>> functions("callbacks", [print])
+    (<built-in function print>,)
+    """
+    try:
+        found = tuple(given)
+    except TypeError:
+        raise ParameterError(f"{name} must be a list of functions, got {given!r}") from None
+    for one in found:
+        if not callable(one):
+            raise ParameterError(f"{name} must be functions, got {one!r}", value=one)
+    return found

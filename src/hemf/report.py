@@ -151,7 +151,7 @@ def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
     return [
         card(
             "Lower bound",
-            f"What every sweep raises. {skipped}It may dip once, where communities are seeded."
+            f"What every sweep raises. {skipped}It may dip where communities are seeded or tried."
             f"{since}",
             picture("elbo", plots.elbo(history), "Lower bound by sweep"),
         ),

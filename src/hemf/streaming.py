@@ -6,7 +6,6 @@ Nothing of the model is touched before everything about a batch is known to be r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,15 @@ from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
 from hemf.options import checked_range, fit_options, generator, online_options
-from hemf.ratings import Ratings, pairs_from_any
+from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
+from hemf.takebacks import (
+    check_possible,
+    check_previous,
+    check_removed,
+    given_before,
+    read_removed,
+)
 from hemf.triples import in_order, without_repeats
 from hemf.vocabulary import Vocabulary
 
@@ -148,10 +154,10 @@ def partial_fit(
     else:
         assert read.ratings is not None
         values, user_ids, item_ids = read.ratings, read.users, read.items
-    before = _previous(previous, values.size)
+    before = given_before(previous, values.size)
     check_range(model, values)
     if previous is not None and user_ids is not None and item_ids is not None:
-        _check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
+        check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     if user_ids is not None and item_ids is not None and values.size:
         user_ids, item_ids, values, before = without_repeats(
             user_ids, item_ids, values, before, model.duplicates
@@ -160,12 +166,14 @@ def partial_fit(
     if removed is not None:
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
-        taken = _removed(removed, columns, users, items, needs_rating=options.window != ALL)
+        taken = read_removed(removed, columns, users, items, needs_rating=options.window != ALL)
     learner = begin(model, values, options)
     state = learner.state
     check_proportion(state, values)
     if taken is not None:
-        _check_removed(learner, taken, user_ids, item_ids)
+        check_removed(learner, taken, user_ids, item_ids)
+        check_possible(model, "removed", taken.values)
+    check_possible(model, "previous", before)
     with uninterrupted(), one_blas_thread():
         mark = len(state.book)
         try:
@@ -190,6 +198,8 @@ def partial_fit(
 def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tuple[Floats, Floats]:
     """See `hemf.HeMF.predict_then_learn`; also return the seconds that each rating took."""
     users, items = model._vocabularies()
+    if _is_empty(ratings) and not np.size(y if y is not None else ()) and hasattr(model, "state_"):
+        return np.empty(0), np.empty(0)
     read = in_order(ratings, y, columns, users=users, items=items)
     assert read.ratings is not None
     values = np.ascontiguousarray(read.ratings)
@@ -320,125 +330,3 @@ def _is_empty(ratings: Any) -> bool:
         return not isinstance(ratings, str) and len(ratings) == 0
     except TypeError:  # sparse matrices and what else has no length
         return False
-
-
-def _previous(previous: Any, n: int) -> npt.NDArray[np.float32]:
-    if previous is None:
-        return np.full(n, np.nan, np.float32)
-    try:
-        before = np.asarray(previous, np.float32).reshape(-1)
-    except (TypeError, ValueError):
-        raise DataError("previous must be numbers, NaN for a rating that is new") from None
-    if before.size != n:
-        raise DataError(f"previous has {before.size} ratings for {n} that are new")
-    if np.isinf(before).any():
-        row = int(np.isinf(before).argmax())
-        raise DataError(f"previous rating at row {row} is infinite", row=row)
-    return before
-
-
-def _check_previous(before: npt.NDArray[np.float32], users: Wholes, items: Wholes) -> None:
-    """Refuse a rating said to have been given before by, or of, somebody never seen."""
-    wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DataError(
-            f"previous rating {before[row]:g} at row {row} is of a pair that is not known; "
-            "NaN is for ratings that are new",
-            value=float(before[row]),
-            row=row,
-        )
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Ratings to take back, in rows; ids and values as they were given, for errors."""
-
-    users: Wholes
-    items: Wholes
-    values: npt.NDArray[np.float32]
-    ids: tuple[Any, Any]
-
-    def codes(self, book: RatingBook) -> Wholes:
-        """Codes of the ratings, -1 where the caller did not say what they were."""
-        codes = np.full(self.users.size, -1, np.int64)
-        given = ~np.isnan(self.values)
-        codes[given] = book.codes(self.values[given])
-        return codes
-
-
-def _removed(
-    removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
-) -> Taken:
-    values, columns = None, _columns_of(removed, columns)
-    if needs_rating:
-        try:
-            read = in_order(removed, None, columns, users=users, items=items)
-        except DataError as error:
-            raise DataError(
-                "without a full history, removed must hold the ratings that were given, "
-                f"as user, item, rating: {error}",
-                value=error.value,
-                row=error.row,
-            ) from None
-        user_ids, item_ids, values = read.users.decode(), read.items.decode(), read.ratings
-    else:
-        user_ids, item_ids = pairs_from_any(removed, columns, users=users, items=items)
-    if values is None:
-        values = np.full(len(user_ids), np.nan, np.float32)
-    return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
-
-
-def _columns_of(removed: Any, columns: Any) -> Any:
-    """Return which columns to read of what is removed: names are for what has any."""
-    chosen = columns.values() if isinstance(columns, Mapping) else columns
-    by_name = isinstance(chosen, Iterable) and any(isinstance(one, str) for one in chosen)
-    rows = isinstance(removed, list | tuple) and not isinstance(removed[0], Mapping)
-    nameless = rows or (isinstance(removed, np.ndarray) and removed.dtype.names is None)
-    return None if isinstance(removed, Ratings) or (by_name and nameless) else columns
-
-
-def _check_removed(
-    learner: Learner, taken: Taken, user_ids: CodedIds | None, item_ids: CodedIds | None
-) -> None:
-    """Refuse to take back what was never given, or what the batch also gives."""
-    state = learner.state
-    given: set[tuple[int, int]] = set()
-    if user_ids is not None and item_ids is not None:
-        user_rows = learner.users.rows(user_ids.decode())
-        item_rows = learner.items.rows(item_ids.decode())
-        given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
-    there: set[tuple[int, int]] = set()
-    for name, rows in (("user", taken.users), ("item", taken.items)):
-        known = rows[rows >= 0]
-        counts = np.bincount(known, minlength=state.stores[name].n_rows)
-        short = np.flatnonzero(counts > state.counts(name))
-        if short.size:
-            row = int(np.flatnonzero(rows == short[0])[0])
-            one = taken.ids[SIDES.index(name)].item(row)
-            raise DataError(
-                f"{name} {one!r} has {state.counts(name)[short[0]]} ratings, of which "
-                f"{counts[short[0]]} would be removed",
-                value=one,
-                row=row,
-            )
-    for row, (user, item) in enumerate(
-        zip(taken.users.tolist(), taken.items.tolist(), strict=True)
-    ):
-        ids = taken.ids[0].item(row), taken.ids[1].item(row)
-        rated = user >= 0 and item >= 0 and state.has_rated(user, item)
-        if not rated or (user, item) in there:
-            raise DataError(
-                f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
-                f"at row {row}",
-                value=ids,
-                row=row,
-            )
-        if (user, item) in given:
-            raise DataError(
-                f"the rating of item {ids[1]!r} by user {ids[0]!r} is both given and removed, "
-                f"at row {row}",
-                value=ids,
-                row=row,
-            )
-        there.add((user, item))

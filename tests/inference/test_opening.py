@@ -13,7 +13,9 @@ from hemf.engines.threads import Rows
 from hemf.evaluation import rmse
 from hemf.inference import opening
 from hemf.inference.online import ALL
+from hemf.inference.settled import _move_all
 from hemf.inference.spectral import clear_directions
+from hemf.model.packing import pack
 from proofs.learners import assert_same_statistics, given, learner
 from proofs.problems import Setting
 
@@ -61,11 +63,58 @@ def test_directions_stronger_than_chance_are_clear(rng: np.random.Generator) -> 
     assert (explained < 0.1 * ((right - right.mean(axis=0)) ** 2).sum(axis=0)).all()
 
 
-def test_much_weaker_directions_than_chance_makes_are_not(rng: np.random.Generator) -> None:
+def test_noise_has_no_direction_as_a_rule(rng: np.random.Generator) -> None:
     counts = [
-        clear_directions(table(rng.normal(size=(200, 80))), 80, 40, rng).shape[1] for _ in range(10)
+        clear_directions(table(rng.normal(size=(200, 80))), 80, 20, rng).shape[1] for _ in range(20)
     ]
-    assert max(counts) < 10
+    assert np.count_nonzero(counts) <= 3
+
+
+def test_a_stream_without_directions_is_learnt_as_well_as_ever() -> None:
+    rng = np.random.default_rng(11)
+    users, items, _ = tastes(11)
+    left, right = 0.3 * rng.normal(size=N_USERS), 0.3 * rng.normal(size=N_ITEMS)
+    values = left[users] + right[items] + rng.normal(scale=0.7, size=N_RATINGS)
+    ratings = users, items, values.astype(np.float32)
+    model = started("full", ratings)
+    model.predict_then_learn(part(ratings, 700, N_RATINGS))
+    pairs = np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
+    online = rmse(left[pairs[0]] + right[pairs[1]], model.predict(*pairs))
+    batch = rmse(
+        left[pairs[0]] + right[pairs[1]], started("full", ratings, N_RATINGS).predict(*pairs)
+    )
+    assert online < 1.1 * batch
+
+
+@pytest.mark.parametrize("history", ["full", "none", 4])
+def test_ratings_that_leave_nothing_to_explain_are_learnt(history: str | int) -> None:
+    rng = np.random.default_rng(6)
+    n = 3000
+    values = np.where(np.arange(n) % 500 == 7, 4.0, 3.0).astype(np.float32)
+    ratings = rng.integers(0, 100, n), rng.integers(0, 50, n), values
+    model = HeMF(n_factors=8, offsets=False, history=history, rng=0)
+    for begin in range(0, n, 50):
+        model.partial_fit(part(ratings, begin, begin + 50))
+    predicted = model.predict(np.arange(100), np.arange(100) % 50)
+    assert (np.abs(predicted - 3.0) < 0.6).all()
+
+
+def test_factors_that_are_nowhere_carry_no_sums_along() -> None:
+    rng = np.random.default_rng(0)
+    ratings = rng.integers(0, 30, 2000), rng.integers(0, 20, 2000), np.full(2000, 3.0, np.float32)
+    model = HeMF(n_factors=2, offsets=False, history=4, rng=0)
+    for begin in range(0, 2000, 50):
+        model.partial_fit(part(ratings, begin, begin + 50))
+    np.testing.assert_allclose(model.predict([0, 1], [2, 3]), 3.0, atol=0.05)
+
+
+@pytest.mark.parametrize("order", [1, 2, 7])
+def test_all_sums_are_moved_alike(order: int, rng: np.random.Generator) -> None:
+    roots = rng.normal(size=(1500, order, order))
+    squares, move = roots @ roots.transpose(0, 2, 1), rng.normal(size=(order, order))
+    moved = pack(squares)
+    _move_all(moved, move)
+    np.testing.assert_allclose(moved, pack(move @ squares @ move.T), atol=1e-10)
 
 
 @pytest.mark.parametrize("history", ["full", 8])
@@ -84,8 +133,8 @@ def test_what_more_ratings_show_is_learnt(
     with_opening = error()
     monkeypatch.setattr(opening, "GROWTH", np.inf)
     without = error()
-    assert with_opening < 0.9  # the noise alone has 0.7
-    assert with_opening < 0.85 * without
+    assert with_opening < (0.8 if history == "full" else 0.97)  # the noise alone has 0.7
+    assert with_opening < 0.9 * without
 
 
 def test_directions_are_opened_by_ratings_not_by_repetition() -> None:
@@ -115,7 +164,12 @@ def test_nothing_is_opened_where_nothing_is_closed_or_no_rating_is_kept() -> Non
 
 
 @pytest.mark.parametrize("window", [ALL, 4])
-def test_statistics_are_what_rows_have_given_when_directions_were_opened(window: int) -> None:
+def test_statistics_are_what_rows_have_given_when_directions_were_opened(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        opening, "clear_directions", lambda rows, n, count, rng: rng.normal(size=(n, count))
+    )
     rng = np.random.default_rng(3)
     setting = Setting(tied_users=False, offsets=True, noise_scales=True)
     state = learner(rng, setting, window=window)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -225,3 +227,10 @@ def test_known_ids_decide_what_a_number_in_a_text_file_means(tmp_path, known, ex
     assert read_columns(path, users=Vocabulary(known)).users.decode().tolist() == expected
     path.write_text("user,item,rating\n1,7,1\n1,8,1\n1,x,1\n")
     assert read_columns(path, items=Vocabulary(known)).items.decode().tolist() == expected
+
+
+def test_an_error_about_a_value_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "text.csv"
+    path.write_text("user,item,rating\nann,tea,five\n")
+    with pytest.raises(DataError, match=r"text\.csv: rating 'five' at row 0 is not a number"):
+        read_columns(path)

@@ -18,7 +18,7 @@ from hemf.engines.threads import thread_count
 from hemf.errors import DataError, NotFittedError, ParameterError
 from hemf.inference.fit import one_blas_thread
 from hemf.options import MOST_FACTORS, checked_jobs, checked_range, generator, resolved_range
-from hemf.parameters import Parametrised, choice, number, switch, whole_number
+from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.training import rated_pairs
 from hemf.triples import rated_ids
@@ -130,7 +130,7 @@ class GibbsSampler(Parametrised):
         as it was.
         """
         self.check_parameters()
-        rng = generator(self.rng)
+        rng, told = generator(self.rng), functions("callbacks", callbacks)
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = _rated(Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates))
@@ -143,7 +143,7 @@ class GibbsSampler(Parametrised):
         with one_blas_thread():
             begin = time.perf_counter()
             chain = self._chain(RatingTable.of(data), rng, thread_count(self.n_jobs))
-            history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
+            history = self._iterate(chain, drawn.samples, judge, told, begin)
         self.drawn_, self.history_ = drawn, history
         return self
 

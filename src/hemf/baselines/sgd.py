@@ -15,7 +15,7 @@ from hemf.baselines.descent import Descent, Schedule, Seen, Side
 from hemf.baselines.questions import Known, asked, check_inside
 from hemf.errors import DataError, NotFittedError
 from hemf.options import MOST_FACTORS, checked_range, generator
-from hemf.parameters import Parametrised, choice, number, switch, whole_number
+from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.triples import in_order, rated_ids
 from hemf.vocabulary import Vocabulary
@@ -146,6 +146,7 @@ class SGD(Parametrised):
         """
         schedule = self.check_parameters()
         epochs = whole_number("epochs", self.epochs if epochs is None else epochs, at_least=1)
+        told = functions("callbacks", callbacks)
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
@@ -171,7 +172,7 @@ class SGD(Parametrised):
                 time.perf_counter() - begin,
             )
             history.append(report)
-            answers = [callback(report) for callback in callbacks]
+            answers = [callback(report) for callback in told]
             if any(answers):
                 break
         self.state_, self.history_ = state, history

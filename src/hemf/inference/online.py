@@ -92,6 +92,8 @@ class OnlineState:
     restart_at: int = FIRST_RESTART
     opened_at: int = 0
     """Ratings on record when directions were last opened: `inference.opening`."""
+    open_from: float = 0.0
+    """Ratings learnt before which there cannot be enough to open others."""
     means: dict[str, Float64] = field(default_factory=dict)
     """Factors as of when the other side's sums were last carried along: `inference.settled`."""
     carried_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
@@ -282,8 +284,7 @@ class OnlineState:
         if learn:
             errors = None
             if self.options.window == 0:
-                some = slice(None, None, max(codes.size // shared.NOISE_SAMPLE, 1))
-                errors = self._errors(users[some], items[some], codes[some])
+                errors = self._errors(*shared.sample(self.rng, users, items, codes))
             shared.learn_noise(self, "item", errors, int((codes >= 0).sum()))
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)

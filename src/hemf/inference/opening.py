@@ -30,13 +30,20 @@ GROWTH = 1.25  # of the ratings between two times that directions are opened
 CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
 MOST_READ = 2_000_000  # ratings; of more, those of some users tell as much
 PASSES = 2  # over all rows after directions were opened
+EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
+MOST = 3.0  # root mean squares that a row may be away from the others when a direction opens
 
 
 def is_due(state: OnlineState) -> bool:
     """Whether there are so many more ratings on record that closed directions may show."""
     if state.options.window == 0 or state.options.evb is None or is_young(state):
         return False
-    return state.n_ratings >= GROWTH * max(state.opened_at, FIRST_RESTART)
+    if state.seen < state.open_from:
+        return False
+    missing = GROWTH * max(state.opened_at, FIRST_RESTART) - state.n_ratings
+    if missing > 0:
+        state.open_from = state.seen + missing  # no need to count all of them before
+    return missing <= 0 and state.noise >= EXPLAINED
 
 
 def open_directions(state: OnlineState) -> int:
@@ -53,7 +60,7 @@ def open_directions(state: OnlineState) -> int:
     factors, (rows, columns) = items.layout.factors, lower_triangle(items.layout.total)
     mean, second = items.moments.mean, items.moments.second
     second -= mean[:, rows] * mean[:, columns]
-    mean[:, factors] += FACTOR_START * found @ opened.T
+    mean[:, factors] += FACTOR_START * np.clip(found, -MOST, MOST) @ opened.T
     second += mean[:, rows] * mean[:, columns]
     for name in SIDES:
         _widen(state, name, opened)

@@ -59,14 +59,28 @@ def carry(state: OnlineState, name: str) -> None:
     n = before.shape[0]
     weight = store.count[:n, None]
     square = before.T @ (weight * before)
+    if not np.trace(square) > 0.0:
+        return  # nothing was there that could have moved
     ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = (product + ridge) @ np.linalg.inv(square + ridge)
     sums = state.stores[OTHER[name]]
     sums.moment[:] = sums.moment @ move.T
-    # M G Mᵀ is linear in the entries of G: one product for all rows.
-    each = unpack(np.eye(store.layout.packed))
-    sums.gram[:] = sums.gram @ pack(move @ each @ move.T).astype(sums.gram.dtype)
+    _move_all(sums.gram, move.astype(sums.gram.dtype))
+
+
+def _move_all(triangles: Array, move: Array) -> None:
+    """Put M G Mᵀ in the place of every packed G."""
+    order = move.shape[0]
+    rows, columns = lower_triangle(order)
+    place = np.empty((order, order), np.int64)
+    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
+    for begin in range(0, len(triangles), 1024):  # what is unpacked stays in the cache
+        part = triangles[begin : begin + 1024]
+        moved = part.take(place.ravel(), axis=1).reshape(-1, order) @ move.T
+        # M(GMᵀ) = ((GMᵀ)ᵀMᵀ)ᵀ, as G is symmetric: two large products rather than many small ones.
+        across = moved.reshape(-1, order, order).transpose(0, 2, 1).reshape(-1, order) @ move.T
+        part[:] = across.reshape(len(part), -1).take(columns * order + rows, axis=1)
 
 
 def make_possible(store: RowStore, rows: npt.NDArray[np.int64]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from hemf.inference import regroup
 from hemf.inference.batch import NOISE_FLOOR, SIDES
@@ -21,8 +22,10 @@ from hemf.model.packing import Float64
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
+Wholes = npt.NDArray[np.int64]
+
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where none is kept
-NOISE_SAMPLE = 200  # ratings, at least, of a batch that are looked at for that
+NOISE_SAMPLE = 200  # ratings of a batch that are looked at for that
 SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
 
@@ -67,6 +70,14 @@ def learn_noise(
     else:
         return
     state.noise = max(float(noise), NOISE_FLOOR)
+
+
+def sample(rng: np.random.Generator, *columns: Wholes) -> tuple[Wholes, ...]:
+    """Return as many entries of a batch's columns, drawn at random, as tell about its noise."""
+    if columns[0].size <= NOISE_SAMPLE:
+        return columns
+    drawn = rng.integers(columns[0].size, size=NOISE_SAMPLE)
+    return tuple(column[drawn] for column in columns)
 
 
 def learn_priors(state: OnlineState) -> None:

@@ -20,7 +20,8 @@ ITERATIONS = 3  # of the block power method; sweeps do the rest
 PSEUDO_RATINGS = 5.0  # that pull the offset of a row towards zero, and keep rare rows from leading
 LEAST = 1e-6  # of the largest singular value; directions below hold rounding errors
 CHANCE_RATINGS = 20.0  # pseudo-ratings where strengths are judged: a rare row alone is no direction
-CLEAR = 0.95  # of the strength that chance makes: what is among it may still be a direction
+CHANCES = 4  # times that signs are drawn
+CLEAR = 3.0  # standard deviations from chance at which there is something
 
 
 def leading_directions(rows: Rows, n_other: int, count: int, rng: np.random.Generator) -> Float64:
@@ -36,7 +37,10 @@ def leading_directions(rows: Rows, n_other: int, count: int, rng: np.random.Gene
 
 
 def clear_directions(rows: Rows, n_other: int, count: int, rng: np.random.Generator) -> Float64:
-    """Return those of the leading directions that are about as strong as chance makes, or more.
+    """Return the leading directions that are stronger than chance makes their like.
+
+    The strongest is compared with the strongest, the second with the second, and so on; there are
+    none unless all together are stronger by far.
 
     >>> rng = np.random.default_rng(0)
     >>> taste = np.outer(rng.normal(size=100), rng.normal(size=20))
@@ -47,10 +51,15 @@ def clear_directions(rows: Rows, n_other: int, count: int, rng: np.random.Genera
     """
     table = _scaled_residuals(rows, n_other, CHANCE_RATINGS)
     strength, found = _leading(table, count, rng)
-    signs = rng.integers(0, 2, table.data.size, np.int8) * 2.0 - 1.0
-    drawn = csr_array((table.data * signs, table.indices, table.indptr), shape=table.shape)
-    by_chance = _leading(drawn, count, rng)[0].max(initial=0.0)
-    return found[:, strength > CLEAR * by_chance]
+    by_chance = np.empty((CHANCES, strength.size))
+    for drawn in by_chance:
+        signs = rng.integers(0, 2, table.data.size, np.int8) * 2.0 - 1.0
+        flipped = csr_array((table.data * signs, table.indices, table.indptr), shape=table.shape)
+        drawn[:] = _leading(flipped, count, rng)[0]
+    sums = by_chance.sum(axis=1)
+    if not strength.sum() > sums.mean() + CLEAR * sums.std(ddof=1):
+        return found[:, :0]
+    return found[:, strength > by_chance.mean(axis=0)]
 
 
 def _leading(table: csr_array, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:

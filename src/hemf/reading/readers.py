@@ -50,16 +50,28 @@ def read_columns(
     (array(['ann', 'bob'], dtype=object), array([5., 3.], dtype=float32))
     """
     source = open_source(data, columns, rated=rated)
+    try:
+        return _read(source, columns, rated, {"user": users, "item": items})
+    except DataError as error:
+        if not isinstance(data, (str, os.PathLike)) or str(error).startswith(source.where):
+            raise
+        where = f"{source.where}: {error}"
+        raise DataError(where, value=error.value, row=error.row) from None
+
+
+def _read(
+    source: Source, columns: ColumnChoice, rated: bool, known: dict[str, Vocabulary | None]
+) -> Columns:
     positions = locate(source.names, source.width, columns, rated=rated, where=source.where)
     found = dict(zip(positions, source.read(list(positions.values())), strict=True))
     _reject_unequal(found, source.where)
     if len(found["user"]) == 0:
         raise DataError(f"{source.where}: there are no rows")
     ids = {}
-    for role, known in (("user", users), ("item", items)):
+    for role in known:
         ids[role] = factorise(found.pop(role), role)  # as read, it is needed no more
         if source.is_text:
-            ids[role] = _settle_text(ids[role], known, role)
+            ids[role] = _settle_text(ids[role], known[role], role)
     return Columns(
         ids["user"],
         ids["item"],

@@ -1,0 +1,165 @@
+"""Ratings that a batch takes back: those removed, and what changed ones were before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.errors import DataError
+from hemf.inference.history import RatingBook
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.reading.identifiers import CodedIds
+from hemf.triples import in_order
+from hemf.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+    from hemf.streaming import Learner
+
+Wholes = npt.NDArray[np.int64]
+SIDES = ("user", "item")
+
+
+def check_possible(model: HeMF, called: str, values: npt.NDArray[np.float32]) -> None:
+    """Refuse what is said to have been given and lies outside of all that ever was."""
+    known = getattr(model, "rating_range_", None)
+    if known is None:
+        return
+    outside = (values < known[0]) | (values > known[1])
+    if outside.any():
+        row = int(outside.argmax())
+        value = float(values[row])
+        raise DataError(
+            f"{called}: no rating of {value:g} can have been given, as at row {row}; "
+            f"all are from {known[0]:g} to {known[1]:g}",
+            value=value,
+            row=row,
+        )
+
+
+def given_before(previous: Any, n: int) -> npt.NDArray[np.float32]:
+    """Return what each of n ratings was before, NaN for those that are new."""
+    if previous is None:
+        return np.full(n, np.nan, np.float32)
+    try:
+        before = np.asarray(previous, np.float32).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError("previous must be numbers, NaN for a rating that is new") from None
+    if before.size != n:
+        raise DataError(f"previous has {before.size} ratings for {n} that are new")
+    if np.isinf(before).any():
+        row = int(np.isinf(before).argmax())
+        raise DataError(f"previous rating at row {row} is infinite", row=row)
+    return before
+
+
+def check_previous(before: npt.NDArray[np.float32], users: Wholes, items: Wholes) -> None:
+    """Refuse a rating said to have been given before by, or of, somebody never seen."""
+    wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"previous rating {before[row]:g} at row {row} is of a pair that is not known; "
+            "NaN is for ratings that are new",
+            value=float(before[row]),
+            row=row,
+        )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Ratings to take back, in rows; ids and values as they were given, for errors."""
+
+    users: Wholes
+    items: Wholes
+    values: npt.NDArray[np.float32]
+    ids: tuple[Any, Any]
+
+    def codes(self, book: RatingBook) -> Wholes:
+        """Codes of the ratings, -1 where the caller did not say what they were."""
+        codes = np.full(self.users.size, -1, np.int64)
+        given = ~np.isnan(self.values)
+        codes[given] = book.codes(self.values[given])
+        return codes
+
+
+def read_removed(
+    removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
+) -> Taken:
+    """Return the ratings to take back, in any form that ratings or pairs may have."""
+    values, columns = None, _columns_of(removed, columns)
+    if needs_rating:
+        try:
+            read = in_order(removed, None, columns, users=users, items=items)
+        except DataError as error:
+            raise DataError(
+                "without a full history, removed must hold the ratings that were given, "
+                f"as user, item, rating: {error}",
+                value=error.value,
+                row=error.row,
+            ) from None
+        user_ids, item_ids, values = read.users.decode(), read.items.decode(), read.ratings
+    else:
+        user_ids, item_ids = pairs_from_any(removed, columns, users=users, items=items)
+    if values is None:
+        values = np.full(len(user_ids), np.nan, np.float32)
+    return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
+
+
+def _columns_of(removed: Any, columns: Any) -> Any:
+    """Return which columns to read of what is removed: names are for what has any."""
+    chosen = columns.values() if isinstance(columns, Mapping) else columns
+    by_name = isinstance(chosen, Iterable) and any(isinstance(one, str) for one in chosen)
+    rows = isinstance(removed, list | tuple) and not isinstance(removed[0], Mapping)
+    nameless = rows or (isinstance(removed, np.ndarray) and removed.dtype.names is None)
+    return None if isinstance(removed, Ratings) or (by_name and nameless) else columns
+
+
+def check_removed(
+    learner: Learner, taken: Taken, user_ids: CodedIds | None, item_ids: CodedIds | None
+) -> None:
+    """Refuse to take back what was never given, or what the batch also gives."""
+    state = learner.state
+    given: set[tuple[int, int]] = set()
+    if user_ids is not None and item_ids is not None:
+        user_rows = learner.users.rows(user_ids.decode())
+        item_rows = learner.items.rows(item_ids.decode())
+        given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
+    there: set[tuple[int, int]] = set()
+    for name, rows in (("user", taken.users), ("item", taken.items)):
+        known = rows[rows >= 0]
+        counts = np.bincount(known, minlength=state.stores[name].n_rows)
+        short = np.flatnonzero(counts > state.counts(name))
+        if short.size:
+            row = int(np.flatnonzero(rows == short[0])[0])
+            one = taken.ids[SIDES.index(name)].item(row)
+            raise DataError(
+                f"{name} {one!r} has {state.counts(name)[short[0]]} ratings, of which "
+                f"{counts[short[0]]} would be removed",
+                value=one,
+                row=row,
+            )
+    for row, (user, item) in enumerate(
+        zip(taken.users.tolist(), taken.items.tolist(), strict=True)
+    ):
+        ids = taken.ids[0].item(row), taken.ids[1].item(row)
+        rated = user >= 0 and item >= 0 and state.has_rated(user, item)
+        if not rated or (user, item) in there:
+            raise DataError(
+                f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        if (user, item) in given:
+            raise DataError(
+                f"the rating of item {ids[1]!r} by user {ids[0]!r} is both given and removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        there.add((user, item))
