@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "hemf"
 
 CHAIN = ["kernels", "model", "engines", "inference", "estimator"]
 """Each may import those before it; what is not listed (views, reports, …) serves the estimator."""
-TOP = {"cli", "service", "experiments"}
+TOP = {"cli", "service", "reproduce"}
 """Nothing below imports these."""
 READING = {"ratings", "reading", "vocabulary"}
 LEAVES = {"evaluation", "datasets", *READING}

@@ -158,18 +158,21 @@ class HeMF(Fitted):
         y: Any = None,
         *,
         columns: Any = None,
+        validation: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Learn from ratings; anything `Ratings.from_any` reads.
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
-        something true stops the fit. A fit that fails leaves the estimator as it was.
+        something true stops the fit. ``validation`` are ratings to report the error on, which
+        nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
+        was.
         """
         from hemf.inference.fit import fit_batch
         from hemf.memory import check_memory
         from hemf.options import fit_options, generator, online_options, resolved_range
-        from hemf.training import hold_out, standardised
+        from hemf.training import error_on, hold_out, standardised
 
         options, rng, told = (
             fit_options(self),
@@ -187,12 +190,20 @@ class HeMF(Fitted):
         train, held_out, validate = data, None, None
         if self.validation_fraction:
             train, held_out, validate = hold_out(data, self.validation_fraction, rng)
-        rows, unit = standardised(train, options.dtype), train.scale
-        result = fit_batch(rows, unit, options, rng, validate=validate, callbacks=told)
+        rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
+        result = fit_batch(
+            rows,
+            train.scale,
+            options,
+            rng,
+            validate=validate,
+            watch=None if validation is None else error_on(validation, train, limits),
+            callbacks=told,
+        )
         with self._turn:
             self._table = train
             self.held_out_ = held_out
-            self.rating_range_ = resolved_range(self.rating_range, data)
+            self.rating_range_ = limits
             self.global_mean_ = train.mean
             self.rating_scale_ = train.scale
             self.history_ = result.history

@@ -67,6 +67,43 @@ def hold_out(
     return train, data.select(held), error
 
 
+def error_on(
+    ratings: Any, train: Ratings, limits: tuple[float, float] | None
+) -> Callable[[BatchState], float]:
+    """Return a function that measures a state's RMSE on ratings it does not learn from.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> callable(error_on([("bob", "milk", 4)], data, (3.0, 5.0)))
+    True
+    """
+    from hemf.model.predictive import pair_moments, with_stranger
+
+    users, items, actual = rated_pairs(ratings, None, None, like=train)
+    if not actual.size:
+        raise DataError("there are no ratings to report the error on")
+
+    def rows_of(ids: Any, known: Any, table: Sparse) -> npt.NDArray[np.int64]:
+        rows = known.rows(ids)
+        unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
+        return np.where((rows < 0) | unrated, -1, rows).astype(np.int64)  # -1 is the stranger's
+
+    user_rows = rows_of(users, train.users, train.by_user)
+    item_rows = rows_of(items, train.items, train.by_item)
+
+    def error(state: BatchState) -> float:
+        left, right = (
+            with_stranger(state.sides[name]) if (rows < 0).any() else state.sides[name].moments
+            for name, rows in (("user", user_rows), ("item", item_rows))
+        )
+        mean, _ = pair_moments(left, right, user_rows, item_rows, variance=False)
+        predicted = train.mean + train.scale * mean
+        if limits is not None:
+            np.clip(predicted, *limits, out=predicted)
+        return float(np.sqrt(np.mean((predicted - actual) ** 2)))
+
+    return error
+
+
 def rated_pairs(
     ratings: Any, y: Any, columns: Any, *, like: Ratings
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:

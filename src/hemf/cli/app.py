@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from hemf.cli import data, demo, doctor, evaluate, fit, insight, prediction, stream, update
+from hemf.cli import (
+    data,
+    demo,
+    doctor,
+    evaluate,
+    fit,
+    insight,
+    prediction,
+    reproduce,
+    stream,
+    update,
+)
 from hemf.cli.command import INTERRUPTED, command, reporting
 from hemf.cli.output import Output
 
@@ -53,6 +64,7 @@ for function in (
     insight.explain,
     evaluate.evaluate,
     stream.stream,
+    reproduce.reproduce,
     doctor.doctor,
 ):
     command(app, function)

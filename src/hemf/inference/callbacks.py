@@ -22,7 +22,7 @@ class SweepReport:
     With noise scales, ratings are weighted as they count in the fit.
     """
     validation_rmse: float | None
-    """RMSE on the held-out part, where there is one."""
+    """RMSE on the ratings given to report it on, or else on the held-out part, if there are any."""
     user_communities: int
     item_communities: int
     noise_variance: float

@@ -96,11 +96,13 @@ def fit_batch(
     rng: np.random.Generator,
     *,
     validate: Callable[[BatchState], float] | None = None,
+    watch: Callable[[BatchState], float] | None = None,
     callbacks: tuple[Callback, ...] = (),
 ) -> FitResult:
     """Fit both sides to standardised ratings; ``unit`` is the rating scale of one.
 
     ``validate`` returns the error on held-out ratings; the state with the smallest is the result.
+    ``watch`` returns an error that is reported, and that nothing depends on.
     """
     with one_blas_thread():
         state = start_state(rows, unit, options, rng)
@@ -127,7 +129,8 @@ def fit_batch(
                 n_jobs=options.n_jobs,
             )
             held_out = None if validate is None else validate(state)
-            report = _report(state, options, held_out, time.perf_counter() - begin)
+            seen = held_out if watch is None else watch(state)
+            report = _report(state, options, seen, time.perf_counter() - begin)
             if held_out is None:
                 done = settled.bound(state.sweeps, report.elbo)
                 calm = nearly.bound(state.sweeps, report.elbo)

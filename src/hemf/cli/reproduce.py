@@ -1,0 +1,193 @@
+"""``hemf reproduce``: the paper's tables and figures, run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.output import Output
+from hemf.errors import DataError, DatasetError
+
+if TYPE_CHECKING:
+    from hemf.reproduce.runner import Plan, Task, Watch
+
+OUTPUT = Path("hemf-reproduce")
+
+
+def reproduce(
+    output: Output,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME", help="table1, figure4 to figure10, or all; several, too."),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Minutes, not hours: fewer splits, samples, methods.")
+    ] = False,
+    folder: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where results and report are kept."),
+    ] = OUTPUT,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where data sets are looked for first."),
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option("--splits", min=1, help="Splits, instead of the usual number.")
+    ] = None,
+    seed: arguments.Seed = 0,
+) -> None:
+    """Run the paper's experiments again.
+
+    Writes every result to DIR/results.jsonl as soon as it is there, and a report that sets the
+    paper's numbers beside ours. The same command goes on where it was stopped. Data sets that are
+    not to be had are replaced by stand-ins, marked as such.
+    """
+    from hemf.reproduce.experiments import chosen
+    from hemf.reproduce.report import REPORT, write_report
+    from hemf.reproduce.results import Results
+    from hemf.reproduce.runner import RESULTS, Request, plan, run
+
+    experiments = chosen(names)
+    _check(folder, data)
+    with output.status("reading the data"):
+        planned = plan(experiments, Request(folder, quick, data, seed, splits))
+    folder.mkdir(parents=True, exist_ok=True)
+    for found in {task.found.source.name: task.found for task in planned.tasks}.values():
+        if found.stand_in is not None:
+            output.remark(found.title)
+    for note in Results(folder / RESULTS).notes:
+        output.remark(note)
+    begin = time.perf_counter()
+    try:
+        with _progress(output) as watch:
+            run(planned, watch)
+    except KeyboardInterrupt:
+        output.remark(f"finished results are in {folder / RESULTS}; the same command goes on")
+        raise
+    finally:
+        results = Results(folder / RESULTS).by_key
+        if any(task.key in results for task in planned.tasks):
+            write_report(folder / REPORT, planned, results)
+    document = _document(planned, results, folder / REPORT, time.perf_counter() - begin)
+    output.result(document, lambda: _show(output, planned, results, document))
+    if planned.missing:
+        raise DatasetError("; ".join(planned.missing))
+
+
+def _check(folder: Path, data: Path | None) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; --output takes a folder", value=str(folder))
+    if data is not None and not data.is_dir():
+        raise DataError(f"{data}: no such folder; --data takes one with data sets", value=str(data))
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Watch]:
+    """Yield what shows the task at work, how far all have come, and the time left."""
+    from hemf.cli.progress import SECONDS_BETWEEN_LINES, duration
+
+    begin = said = time.monotonic()
+
+    def left(share: float) -> str:
+        if share <= 0.01:
+            return "time left not known yet"
+        return f"{duration((time.monotonic() - begin) * (1 - share) / share)} left"
+
+    if not output.live:
+
+        def remark(task: Task, share: float, word: str) -> None:
+            nonlocal said
+            if time.monotonic() - said >= 2 * SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                output.remark(f"{100 * share:3.0f} % · {left(share)} · {_name(task)} · {word}")
+
+        yield remark
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.percentage:3.0f} %"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=output.screen, transient=True) as bar:
+        shown = bar.add_task("begins", total=1.0)
+
+        def update(task: Task, share: float, word: str) -> None:
+            text = f"{left(share)}  {_name(task)}  {word}"
+            bar.update(shown, completed=share, description=text)
+
+        yield update
+
+
+def _name(task: Task) -> str:
+    return f"{task.found.name}, {task.protocol}, split {task.split}, {task.method.label}"
+
+
+def _document(
+    planned: Plan, results: dict[str, Any], report: Path, seconds: float
+) -> dict[str, Any]:
+    from hemf.reproduce.analysis import compare_all, findings, verdicts
+
+    document: dict[str, Any] = {
+        "quick": planned.request.quick,
+        "seed": planned.request.seed,
+        "report": str(report),
+        "results": str(planned.request.output / "results.jsonl"),
+        "seconds": round(seconds, 1),
+        "missing": planned.missing,
+        "experiments": {},
+    }
+    for experiment in planned.experiments:
+        compared = compare_all(planned, experiment, results)
+        document["experiments"][experiment.name] = {
+            "title": experiment.title,
+            "findings": findings(planned, experiment, compared),
+            "comparisons": [
+                {
+                    "title": one.title,
+                    "stand_in": one.stand_in,
+                    "findings": verdicts(one),
+                    "methods": [
+                        {
+                            "method": row.label,
+                            "splits": len(row.entries),
+                            "train_rmse": row.train.mean,
+                            "test_rmse": row.test.mean,
+                            "test_standard_error": row.test.standard_error,
+                            "paper_train_rmse": row.printed and row.printed.train,
+                            "paper_test_rmse": row.printed and row.printed.test,
+                            "cpu_seconds": row.cpu_seconds,
+                            "paired_p_value": row.ahead and row.ahead.p_value,
+                        }
+                        for row in one.rows
+                    ],
+                }
+                for one in compared
+            ],
+        }
+    return document
+
+
+def _show(output: Output, planned: Plan, results: dict[str, Any], document: dict[str, Any]) -> None:
+    from hemf.reproduce.analysis import compare_all, findings, verdicts
+    from hemf.reproduce.report import HEADERS, table_rows
+
+    for experiment in planned.experiments:
+        output.line(experiment.title, style="bold")
+        compared = compare_all(planned, experiment, results)
+        for one in compared:
+            output.line(one.title)
+            output.table(HEADERS, table_rows(one), numbers=range(1, len(HEADERS)))
+            for sentence in verdicts(one):
+                output.line(f"  {sentence}")
+        for sentence in findings(planned, experiment, compared):
+            output.line(sentence)
+        output.line()
+    output.line(f"Report: {document['report']}  ({document['seconds']:.0f} s)", style="bold")

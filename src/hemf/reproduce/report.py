@@ -1,0 +1,204 @@
+"""One page on all that was run: tables with the paper's numbers beside ours, and pictures.
+
+The file needs nothing but a browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from hemf.report_page import Markup, card, page, picture, section, table, tiles
+from hemf.reproduce import figures
+from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, mean_of, verdicts
+from hemf.reproduce.experiments import CHUNKS, Experiment
+from hemf.reproduce.runner import Plan
+from hemf.writing import replacing
+
+REPORT = "report.html"
+HEADERS = (
+    "method", "splits", "train", "test", "paper, train", "paper, test", "test less paper's",
+    "HeMF less it, paired", "CPU s",
+)  # fmt: skip
+
+
+def write_report(path: Path, plan: Plan, results: Mapping[str, Entry]) -> None:
+    """Write the page of a plan, with the results that are there."""
+    with replacing(path) as fresh:
+        fresh.write_text(render(plan, results), encoding="utf-8")
+
+
+def render(plan: Plan, results: Mapping[str, Entry]) -> str:
+    """Return the page as HTML."""
+    form = "quick form" if plan.request.quick else "full form"
+    done = [task for task in plan.tasks if task.key in results]
+    return page(
+        "The paper's experiments, run again",
+        f"{form}, seed {plan.request.seed}, {date.today():%d %B %Y}",
+        [
+            tiles(
+                {
+                    "experiments": str(len(plan.experiments)),
+                    "runs of a method on a split": f"{len({task.key for task in done})}",
+                    "CPU seconds of learning": f"{_seconds(results, done):,.0f}",
+                    "form": form,
+                }
+            ),
+            section("What these data are", [_data(plan)]),
+            *(_experiment(plan, experiment, results) for experiment in plan.experiments),
+        ],
+    )
+
+
+def _seconds(results: Mapping[str, Entry], tasks: Sequence[Any]) -> float:
+    return float(sum(results[key]["cpu_seconds"] for key in {task.key for task in tasks}))
+
+
+def _data(plan: Plan) -> str:
+    found = {task.found.source.name: task.found for task in plan.tasks}.values()
+    rows = [
+        [
+            each.source.title,
+            Markup(f"<b>stand-in</b>: {escape(each.stand_in)}") if each.stand_in else "itself",
+            each.name,
+            f"{each.ratings.n_ratings:,}",
+            f"{each.ratings.n_users:,}",
+            f"{each.ratings.n_items:,}",
+            each.fingerprint[:12],
+        ]
+        for each in found
+    ]
+    said = "Numbers of a stand-in cannot be set beside the paper's; the order of methods can."
+    missing = "".join(f"<p>Not run: {escape(text)}</p>" for text in plan.missing)
+    headers = ["data set of the paper", "here", "name", "ratings", "users", "items", "fingerprint"]
+    return card("Data", said, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
+
+
+def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]) -> str:
+    compared = compare_all(plan, experiment, results)
+    cards = [_said(plan, experiment, compared)]
+    if experiment.name == "figure6" and compared:
+        cards.append(_chunk_sizes(experiment, compared))
+    for number, comparison in enumerate(compared):
+        name = f"{experiment.name}-{number}"
+        cards.append(_table(comparison))
+        if experiment.name != "figure6":
+            cards.append(_curves(name, comparison))
+        cards.append(card(f"In words: {comparison.title}", "", _list(verdicts(comparison))))
+        cards.append(_communities(name, comparison))
+    return section(experiment.title, cards)
+
+
+def _said(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> str:
+    said = findings(plan, experiment, compared) if compared else ["Nothing of it has been run yet."]
+    return card(
+        "What the paper says, and what came out",
+        f"The paper: {experiment.said}",
+        _list(said),
+        wide=True,
+    )
+
+
+def _list(sentences: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _table(comparison: Comparison) -> str:
+    text = (
+        "RMSE of predictions, mean over splits ± standard error. Training errors are of the final "
+        "predictions; the paper does not say how it took its own."
+    )
+    return card(
+        comparison.title,
+        text,
+        table(HEADERS, table_rows(comparison), numbers=range(1, len(HEADERS))),
+        wide=True,
+    )
+
+
+def table_rows(comparison: Comparison) -> list[list[str]]:
+    """Return what was measured as texts, in the order of `HEADERS`."""
+    return [_cells(row, comparison.stand_in is not None) for row in comparison.rows]
+
+
+def _cells(row: Row, stand_in: bool) -> list[str]:
+    printed, ahead = row.printed, row.ahead
+    return [
+        row.label + _chosen(row),
+        str(len(row.entries)),
+        mean_of(row.train),
+        mean_of(row.test),
+        f"{printed.train:.4f}" if printed else "–",
+        f"{printed.test:.4f}" if printed else "–",
+        f"{row.test.mean - printed.test:+.4f}" if printed and not stand_in else "–",
+        f"{ahead.mean:+.4f} ± {ahead.standard_error:.4f}, p = {ahead.p_value:.2g}"
+        if ahead
+        else "–",
+        f"{row.cpu_seconds:.1f}",
+    ]
+
+
+def _chosen(row: Row) -> str:
+    """Say how often a learner was fed, and what was searched for."""
+    said = [f"{row.entries[0]['settings']['passes']} passes"] if row.sequential else []
+    chosen = [entry["chosen"] for entry in row.entries if entry.get("chosen")]
+    if chosen:
+        steps = ", ".join(sorted({f"{each['step']:g}" for each in chosen}))
+        said.append(f"step {steps}, the best of {chosen[0]['tried']} settings")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _steps(comparison: Comparison) -> str:
+    return "chunks fed" if comparison.part.protocol == CHUNKS else "iteration or sweep"
+
+
+def _curves(name: str, comparison: Comparison) -> str:
+    lines = [(row.label, row.entries[0]["curve"]) for row in comparison.rows]
+    samplers = any(row.label.startswith(("M³F", "BPMF")) for row in comparison.rows)
+    averaged = (
+        " That of a sampler is of its latest draw until it is burnt in, then of the average."
+        if samplers
+        else ""
+    )
+    return card(
+        f"Error by step and by second: {comparison.title}",
+        f"First split; lower is better.{averaged} Beginnings may leave the picture.",
+        picture(f"{name}-error", figures.error_figure(lines, _steps(comparison)), "RMSE by step"),
+        wide=True,
+    )
+
+
+def _chunk_sizes(experiment: Experiment, compared: Sequence[Comparison]) -> str:
+    lines = [
+        (f"{number} chunks", number, row.entries[0]["curve"])
+        for comparison in compared
+        if (number := comparison.part.n_chunks) is not None
+        for row in comparison.rows
+    ]
+    return card(
+        "Error by passes over the ratings",
+        "First split. The fewer chunks, the more ratings each brings.",
+        picture(f"{experiment.name}-passes", figures.passes_figure(lines), "RMSE by passes"),
+        wide=True,
+    )
+
+
+def _communities(name: str, comparison: Comparison) -> str:
+    ours = comparison.ours
+    if ours is None:
+        return ""
+    curve = ours.entries[0]["curve"]
+    how = (
+        "They open and go as ratings arrive."
+        if ours.sequential
+        else "Many are seeded; those alike are merged."
+    )
+    drawn = figures.communities_figure(curve, _steps(comparison))
+    return card(
+        f"Number of communities: {comparison.title}",
+        f"{ours.label}, first split. {how}",
+        picture(f"{name}-communities", drawn, "Communities by step"),
+    )

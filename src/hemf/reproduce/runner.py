@@ -1,0 +1,218 @@
+"""The tasks that experiments are made of, in order, each run once, and continued after a kill.
+
+A task is one method on one split. Experiments share tasks: what one has run, another finds. All
+first splits come before the second ones, so that every comparison is there early.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hemf.errors import DatasetError
+from hemf.evaluation import Splits, kept_splits
+from hemf.interrupts import uninterrupted
+from hemf.reproduce.data import Found, find
+from hemf.reproduce.experiments import CHUNKS, Experiment, Method, Part
+from hemf.reproduce.learners import LEARNERS, Trial, columns_of, expected_cost
+from hemf.reproduce.results import Results
+
+RESULTS, SPLITS = "results.jsonl", "splits"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    output: Path
+    quick: bool = False
+    data: Path | None = None
+    seed: int = 0
+    splits: int | None = None
+
+    def splits_of(self, part: Part) -> int:
+        """Return how many splits a part has."""
+        if self.splits is not None:
+            return self.splits
+        return part.quick_splits if self.quick else part.splits
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One method on one split of one data set."""
+
+    found: Found
+    part: Part
+    method: Method
+    split: int
+    settings: Mapping[str, Any]
+    seed: int
+
+    @cached_property
+    def key(self) -> str:
+        """Name of the result: the same for the same data, split, learner, settings and seed."""
+        exact = json.dumps(
+            [self.found.fingerprint, self.part.protocol, self.part.n_chunks, self.seed + self.split,
+             self.method.learner, dict(self.settings), self.seed],
+            sort_keys=True,
+        )  # fmt: skip
+        digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
+        return (
+            f"{self.found.name} | {self.protocol} | {self.split} | {self.method.label} | {digest}"
+        )
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol, with the number of chunks."""
+        chunks = self.part.n_chunks
+        return self.part.protocol if chunks is None else f"{chunks} {CHUNKS}"
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, compared with others."""
+        n_ratings = self.found.ratings.n_ratings
+        return expected_cost(self.method.learner, self.settings, n_ratings)
+
+
+@dataclass
+class Plan:
+    """The tasks of experiments, and what is missing for others."""
+
+    request: Request
+    experiments: list[Experiment]
+    tasks: list[Task]
+    missing: list[str]
+    """What to place where, for the parts that cannot be run."""
+
+    def tasks_of(self, part: Part) -> list[Task]:
+        """Return the tasks of a part; none if its data are missing."""
+        return [task for task in self.tasks if task.part is part]
+
+
+def plan(experiments: Sequence[Experiment], request: Request) -> Plan:
+    """Find the data and list the tasks, all first splits first."""
+    missing: list[str] = []
+    numbered: list[tuple[int, Task]] = []
+    known: dict[str, Found | None] = {}
+    for part in (part for experiment in experiments for part in experiment.parts):
+        if part.dataset not in known:
+            try:
+                known[part.dataset] = find(part.dataset, request.data, quick=request.quick)
+            except DatasetError as error:
+                known[part.dataset] = None
+                missing.append(str(error))
+        found = known[part.dataset]
+        if found is None:
+            continue
+        numbered += [
+            (split, Task(found, part, method, split, method.settings_of(request.quick),
+                         request.seed))
+            for method in part.methods_of(request.quick)
+            for split in range(request.splits_of(part))
+        ]  # fmt: skip
+    if not numbered:
+        raise DatasetError("; ".join(missing))
+    numbered.sort(key=lambda pair: pair[0])
+    return Plan(request, list(experiments), [task for _, task in numbered], missing)
+
+
+Watch = Callable[[Task, float, str], None]
+"""Called with the task at work, the share of all work that is done, and a word on the task."""
+
+
+def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results:
+    """Run what is not there yet; every result is on disk before the next task begins."""
+    request = planned.request
+    results = Results(request.output / RESULTS)
+    splits = _KeptSplits(request)
+    for part in {id(task.part): task for task in planned.tasks}.values():
+        splits.of(part)  # made, or found to be of other data, before hours of work
+    unique = {task.key: task for task in planned.tasks}
+    left = [task for key, task in unique.items() if key not in results.by_key]
+    total = sum(task.cost for task in left) or 1.0
+    done = 0.0
+    with results:
+        for task in left:
+            start = done
+
+            def tell(share: float, said: str, task: Task = task, start: float = start) -> None:
+                watch(task, (start + min(share, 1.0) * task.cost) / total, said)
+
+            tell(0.0, "begins")
+            outcome = LEARNERS[task.method.learner](
+                splits.trial(task), task.settings, task.seed + task.split, tell
+            )
+            with uninterrupted():
+                results.add(
+                    {
+                        "key": task.key,
+                        "dataset": task.found.name,
+                        "stand_in": task.found.stand_in,
+                        "fingerprint": task.found.fingerprint,
+                        "protocol": task.protocol,
+                        "split": task.split,
+                        "seed": task.seed,
+                        "method": task.method.label,
+                        "learner": task.method.learner,
+                        "settings": dict(task.settings),
+                        **splits.sizes(task),
+                        **outcome.as_dict(),
+                    }
+                )
+            done += task.cost
+    return results
+
+
+class _KeptSplits:
+    """Splits in files of the output folder; the one at work is held in memory."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._folder = request.output / SPLITS
+        self._splits: dict[Path, Splits] = {}
+        self._trial: tuple[tuple[Path, int], Trial] | None = None
+
+    def _path(self, task: Task) -> Path:
+        protocol = task.protocol.replace("/", "-").replace(" ", "-")
+        count = self._request.splits_of(task.part)
+        return self._folder / f"{task.found.name}-{protocol}-seed{task.seed}-{count}.npz"
+
+    def of(self, task: Task) -> Splits:
+        """Return the splits of a task's part: from the file, or made and saved."""
+        path = self._path(task)
+        if path not in self._splits:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._splits[path] = kept_splits(
+                path,
+                task.part.protocol,
+                task.found.ratings,
+                n_splits=self._request.splits_of(task.part),
+                n_chunks=task.part.n_chunks,
+                seed=task.seed,
+            )
+        return self._splits[path]
+
+    def trial(self, task: Task) -> Trial:
+        """Return the ratings of a task's split."""
+        place = self._path(task), task.split
+        if self._trial is None or self._trial[0] != place:
+            splits, ratings = self.of(task), task.found.ratings
+            train, test = splits[task.split]
+            chunks: list[Any] = []
+            if task.part.n_chunks is not None:
+                columns = columns_of(ratings)
+                chunks = [
+                    tuple(column[rows] for column in columns) for rows in splits.chunks(task.split)
+                ]
+            self._trial = place, Trial(ratings.select(train), ratings.select(test), chunks)
+        return self._trial[1]
+
+    def sizes(self, task: Task) -> dict[str, int]:
+        """Return how many ratings a split learns and withholds."""
+        trial = self.trial(task)
+        return {"n_train": trial.train.n_ratings, "n_test": trial.test.n_ratings}

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from hemf.errors import DatasetError
+from hemf.reproduce.data import QUICK_NETFLIX_SCALE, find
+
+
+def test_a_data_set_in_the_folder_is_itself(folder):
+    found = find("ml-1m", folder)
+    assert (found.name, found.stand_in, found.title) == ("ml-1m", None, "MovieLens 1M")
+    assert found.ratings.n_ratings == 300
+    assert len(found.fingerprint) == 64
+
+
+def test_a_sample_stands_in_for_eachmovie_and_says_so(folder):
+    found = find("eachmovie", folder)
+    assert found.name == "eachmovie-ads-sample"
+    assert found.title.startswith("stand-in for EachMovie: a sample")
+
+
+def test_votes_placed_by_hand_are_preferred_to_a_stand_in(folder):
+    votes = folder / "eachmovie" / "vote.txt"
+    votes.parent.mkdir()
+    votes.write_text("1\t7\t0.2\t1\t1/28/97 0:00:00\n2\t7\t1\t1\t1/28/97 0:00:00\n")
+    found = find("eachmovie", folder)
+    assert (found.name, found.stand_in) == ("eachmovie", None)
+    assert found.ratings.by_user.values.tolist() == [2.0, 6.0]
+
+
+def test_the_closest_release_stands_in_for_the_latest(folder):
+    assert find("ml-latest", folder).name == "ml-1m"
+    (folder / "ml-10m.parquet").write_bytes((folder / "ml-1m.parquet").read_bytes())
+    assert find("ml-latest", folder).name == "ml-10m"
+
+
+def test_drawn_ratings_stand_in_for_netflix_and_are_the_same_every_time(folder):
+    first, second = (find("netflix", folder, quick=True) for _ in range(2))
+    assert first.stand_in is not None
+    assert "drawn" in first.stand_in
+    assert first.name != find("netflix", folder).name
+    assert first.ratings.n_ratings == round(100_480_507 * QUICK_NETFLIX_SCALE)
+    assert first.fingerprint == second.fingerprint
+
+
+def test_data_are_found_by_the_variable_too(folder, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "ml-1m.parquet").rename(elsewhere / "ml-1m.parquet")
+    with pytest.raises(DatasetError):
+        find("ml-1m", folder)
+    monkeypatch.setenv("HEMF_DATA", str(elsewhere))
+    assert find("ml-1m", folder).ratings.n_ratings == 300
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("ml-1m", "hemf data fetch ml-1m"), ("eachmovie", "put the file vote.txt into the folder")],
+)
+def test_what_is_missing_is_an_error_that_says_what_to_place_where(tmp_path, name, advice):
+    with pytest.raises(DatasetError, match=advice) as raised:
+        find(name, tmp_path)
+    assert f"{name}.parquet" in str(raised.value)
+    assert "--data" in str(raised.value)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hemf.errors import DataError
+from hemf.reproduce.results import Results
+
+
+def written(path, *keys):
+    with Results(path) as results:
+        for key in keys:
+            results.add({"key": key, "test_rmse": 0.5})
+    return path.read_bytes()
+
+
+def test_a_line_cut_in_two_is_dropped_and_the_others_kept(tmp_path):
+    path = tmp_path / "results.jsonl"
+    content = written(path, "a", "b", "c")
+    path.write_bytes(content[:-10])
+    results = Results(path)
+    assert list(results.by_key) == ["a", "b"]
+    assert "cut in two" in results.notes[0]
+    assert path.read_bytes() == content[:-10], "reading changes nothing"
+    with results:
+        results.add({"key": "d"})
+    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["a", "b", "d"]
+
+
+def test_a_line_that_is_no_result_counts_for_nothing(tmp_path):
+    path = tmp_path / "results.jsonl"
+    content = written(path, "a")
+    path.write_bytes(b"[1]\n\xff\n{}\n" + content)
+    results = Results(path)
+    assert list(results.by_key) == ["a"]
+    assert len(results.notes) == 3
+    assert "line 2" in results.notes[1]
+
+
+def test_a_result_is_in_the_file_at_once(tmp_path):
+    path = tmp_path / "deep" / "results.jsonl"
+    with Results(path) as results:
+        results.add({"key": "a"})
+        assert list(Results(path).by_key) == ["a"]
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        Results(tmp_path)
