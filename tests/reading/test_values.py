@@ -152,18 +152,3 @@ def test_large_whole_numbers_keep_every_digit():
 def test_what_is_no_time_is_an_error(column):
     with pytest.raises(DataError, match="timestamp"):
         timestamps_from(column)
-
-
-@pytest.mark.parametrize(
-    "ratings", [[1e9 + 1, 1e9 + 5], [2e7 + 1, 2e7 + 5], [0.0, 1e-300], [-1e30, -1e30 * (1 + 1e-9)]]
-)
-def test_ratings_that_single_precision_cannot_tell_apart_are_refused(ratings: list[float]) -> None:
-    with pytest.raises(DataError, match="cannot be told apart in single precision"):
-        ratings_from(np.array(ratings))
-
-
-@pytest.mark.parametrize("ratings", [[1e9, 1e9], [0.0, 1e-30], [-1e30, 1e30], [2e7, 3e7], [7]])
-def test_large_and_small_ratings_are_read_where_differences_last(
-    ratings: list[float],
-) -> None:
-    np.testing.assert_allclose(ratings_from(np.array(ratings)), ratings, rtol=1e-6)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from hemf.errors import DataError
 from hemf.reading.identifiers import as_column, first_missing_row, is_missing, is_text, numbers_of
 
-MOST_LOST = 0.01  # of the difference between the lowest and the highest rating
-
 
 def ratings_from(column: Any) -> NDArray[np.float32]:
     """Ratings as float32; each one has to be a finite number.
@@ -33,20 +31,7 @@ def ratings_from(column: Any) -> NDArray[np.float32]:
         value = numbers[row].item()
         reason = "is too large" if np.isfinite(value) else "is not finite"
         raise DataError(f"rating {value!r} at row {row} {reason}", value=value, row=row)
-    if numbers.size and ratings is not numbers:
-        _reject_lost_digits(numbers, ratings)
     return ratings
-
-
-def _reject_lost_digits(numbers: NDArray[Any], ratings: NDArray[np.float32]) -> None:
-    """Refuse ratings whose differences single precision does not hold."""
-    low, high = float(numbers.min()), float(numbers.max())
-    if float(np.abs(numbers - ratings).max()) > MOST_LOST * (high - low) > 0.0:
-        raise DataError(
-            f"ratings from {low!r} to {high!r} cannot be told apart in single precision; "
-            "take their mean away, or choose another unit",
-            value=high - low,
-        )
 
 
 def timestamps_from(column: Any) -> NDArray[np.int64]:
