@@ -174,11 +174,8 @@ class HeMF(Fitted):
         from hemf.options import fit_options, generator, online_options, resolved_range
         from hemf.training import error_on, hold_out, standardised
 
-        options, rng, told = (
-            fit_options(self),
-            generator(self.rng),
-            functions("callbacks", callbacks),
-        )
+        options, rng = fit_options(self), generator(self.rng)
+        told = functions("callbacks", callbacks)
         online_options(self)  # checked now rather than when the first rating arrives
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
