@@ -7,7 +7,6 @@ two; it only drifts. These moves do, and every one of them is kept only if the b
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import xlogy
 
 from hemf.model.communities import Statistics
 from hemf.model.evidence import (
@@ -58,11 +57,21 @@ def merge_alike(side: Side) -> int:
 
 
 def best_merge(side: Side) -> tuple[int, int, float]:
-    """Return the pair whose merge changes the bound most for the better, and by how much."""
+    """Return the pair whose merge changes the bound most for the better, and by how much.
+
+    Memberships lose entropy in every merge, and to count it takes all rows: it is done for as
+    long as a pair could still be the best.
+    """
     left, right = np.triu_indices(side.n_communities, k=1)
-    gains = merge_gains(side, left, right)
-    best = int(np.argmax(gains))
-    return int(left[best]), int(right[best]), float(gains[best])
+    at_most = _posterior_gains(side, left, right) + _stick_gains(side, left, right)
+    best, gain = 0, -np.inf
+    for pair in np.argsort(-at_most, kind="stable"):
+        if at_most[pair] <= gain:
+            break
+        exact = at_most[pair] + _membership_gains(side, left[[pair]], right[[pair]])[0]
+        if exact > gain:
+            best, gain = pair, exact
+    return int(left[best]), int(right[best]), float(gain)
 
 
 def merge_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
@@ -119,22 +128,23 @@ def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64
 def _stick_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
     """Change of membership and stick terms for each pair, the merged sizes in order."""
     size, concentration = side.statistics.size, side.prior.concentration
-    now = stick_evidence(size, concentration)
-    gains = np.empty(left.size)
-    for pair, (d, e) in enumerate(zip(left, right, strict=True)):
-        merged = size.copy()
-        merged[d] += merged[e]
-        merged = np.sort(np.delete(merged, e))[::-1]
-        gains[pair] = stick_evidence(merged, concentration) - now
-    return gains
+    pairs = np.arange(left.size)
+    merged = np.tile(size, (left.size, 1))
+    merged[pairs, left] += size[right]
+    merged[pairs, right] = -1.0  # sorted last, and cut off
+    merged = -np.sort(-merged, axis=1)[:, :-1]
+    return stick_evidence(merged, concentration) - stick_evidence(size, concentration)
 
 
 def _membership_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64:
     """Change of the entropy of the memberships for each pair."""
-    q = side.membership.astype(np.float64)
-    apart = xlogy(q, q).sum(axis=0)
     gains = np.empty(left.size)
     for pair, (d, e) in enumerate(zip(left, right, strict=True)):
-        together = q[:, d] + q[:, e]
-        gains[pair] = apart[d] + apart[e] - xlogy(together, together).sum()
+        one, other = side.membership[:, [d, e]].astype(np.float64).T
+        shared = (one > 0.0) & (other > 0.0)  # elsewhere nothing changes
+        one, other = one[shared], other[shared]
+        together = one + other
+        gains[pair] = np.sum(
+            one * np.log(one) + other * np.log(other) - together * np.log(together)
+        )
     return gains

@@ -74,7 +74,7 @@ def stick_posterior(sizes: Float64, concentration: float) -> Sticks:
     >>> stick_posterior(np.array([5.0, 2.0]), 1.0).left.tolist()
     [3.0, 1.0]
     """
-    smaller = np.cumsum(sizes[::-1])[::-1] - sizes  # Σ_{t>d} ρ_t
+    smaller = np.cumsum(sizes[..., ::-1], axis=-1)[..., ::-1] - sizes  # Σ_{t>d} ρ_t
     return Sticks(taken=1.0 + sizes, left=concentration + np.maximum(smaller, 0.0))
 
 

@@ -17,11 +17,14 @@ from hemf.model.packing import Float64
 LOG_PI = float(np.log(np.pi))
 
 
-def stick_evidence(sizes: Float64, concentration: float) -> float:
-    """E ln p(Z|π) - KL(q(π)‖p(π)) = Σ_{d<D} ln B(η1,η2)/B(1,α), communities in this order."""
+def stick_evidence(sizes: Float64, concentration: float) -> Float64:
+    """E ln p(Z|π) - KL(q(π)‖p(π)) = Σ_{d<D} ln B(η1,η2)/B(1,α), communities in this order.
+
+    Over any leading axes, one set of communities each.
+    """
     sticks = stick_posterior(sizes, concentration)
-    taken, left = sticks.taken[:-1], sticks.left[:-1]
-    return float(np.sum(betaln(taken, left) - betaln(1.0, concentration)))
+    taken, left = sticks.taken[..., :-1], sticks.left[..., :-1]
+    return np.asarray(np.sum(betaln(taken, left) - betaln(1.0, concentration), axis=-1))
 
 
 def scale_matrices(
@@ -67,7 +70,7 @@ def tied_evidence(total: float, strengths: Float64, log_det: Float64, prior: Pri
 
 def community_evidence(statistics: Statistics, prior: Prior) -> float:
     """Σ of factor, membership, stick and NIW terms of the bound at their optimum."""
-    sticks = stick_evidence(statistics.size, prior.concentration)
+    sticks = float(stick_evidence(statistics.size, prior.concentration))
     if statistics.tied:
         best = community_posterior(statistics, prior)
         log_det = np.linalg.slogdet(best.scale[0])[1]
