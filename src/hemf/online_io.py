@@ -23,7 +23,7 @@ _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
 _PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes", "opened_at")
-_BY_SIDE = ("refreshed", "searched", "known", "carried_at", "spread_at")
+_BY_SIDE = ("refreshed", "searched", "followed", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
@@ -79,7 +79,8 @@ def restore_online(
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
     _require(_list_the_same(stores), "its users list other ratings than its items do")
-    form = {"opened_at": form["seen"], **form}  # files are older than this number
+    # Files are older than these numbers.
+    form = {"opened_at": form["seen"], "followed": dict.fromkeys(_SIDES, 0.0), **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}

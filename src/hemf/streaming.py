@@ -180,7 +180,8 @@ def partial_fit(
             codes = state.book.codes(values)
             old = np.full(values.size, -1, np.int64)
             given = ~np.isnan(before)
-            old[given] = state.book.codes(before[given])
+            if given.any():
+                old[given] = state.book.codes(before[given])
         except BaseException:
             state.book.truncate(mark)
             raise

@@ -11,10 +11,11 @@ from hemf.model.side import Side
 from hemf.model.stranger import expected_row
 
 if TYPE_CHECKING:
-    from hemf.inference.online import OnlineState
+    from hemf.inference.online import OnlineOptions, OnlineState
 
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
 PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
+UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but these to learn from
 
 
 def kernel(state: OnlineState, called: str) -> Any:
@@ -70,6 +71,13 @@ def believed(side: Side) -> dict[str, Any]:
     }
 
 
+def patience(options: OnlineOptions, name: str) -> float:
+    """Return what part of a row's ratings may wait until it is refreshed."""
+    if options.thorough:
+        return 0.0
+    return PATIENCE[name] * (UNLISTED if options.window == 0 else 1.0)
+
+
 def shared(state: OnlineState, name: str) -> Any:
     """Return a side's communities, and their statistics in place."""
     from hemf.kernels.structures import Shared
@@ -84,7 +92,7 @@ def shared(state: OnlineState, name: str) -> Any:
         error_unit=state.error_unit(name),
         spread=spread(state, OTHER[name]),
         keep=float(state.options.forgetting[name]),
-        patience=PATIENCE[name],
+        patience=patience(state.options, name),
         change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
 

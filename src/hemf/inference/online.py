@@ -36,6 +36,7 @@ Wholes = npt.NDArray[np.int64]
 ALL = -1  # window: every rating is kept
 BLOCK = 1000  # ratings of a stream between updates of the communities
 LEAST_SHARE = 1e-2  # of a row; communities with less are left out
+FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
@@ -83,6 +84,8 @@ class OnlineState:
     """Refreshes of each side when its hyper-parameters were last learnt."""
     searched: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
     """Refreshes of each side when it was last searched for a new community."""
+    followed: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
+    """Refreshes of each side when its communities last followed from its rows."""
     known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
     """Ratings there were when hyper-parameters were last learnt."""
     changes: int = 0
@@ -361,12 +364,17 @@ class OnlineState:
         store.met[rows] = int(self.stores[OTHER[name]].totals[2])
         if learn and shared.is_due(self, name):
             shared.learn_row_scales(self, name)
-        side.refresh(store.statistics)
+        side.statistics = store.statistics
+        if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
+            self.followed[name] = float(store.totals[2])
+            side.refresh()
 
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
-        touched, store = distinct(rows), self.stores[name]
-        wait, other = 0.0 if self.options.thorough else binding.PATIENCE[name], OTHER[name]
+        touched, store, other = distinct(rows), self.stores[name], OTHER[name]
+        wait = binding.patience(self.options, name)
+        if wait == 0.0:
+            return touched
         changed = self.stores[other].totals[2] - store.met[touched]
         is_due = changed > binding.CHANGE * self.stores[other].n_rows
         due: Wholes = touched[is_due | (store.pending[touched] > wait * store.count[touched])]

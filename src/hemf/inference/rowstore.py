@@ -148,9 +148,7 @@ class RowStore:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
         first, last = self.n_rows, self.n_rows + n
         self._make_room(last)
-        new, arrays = slice(first, last), self._arrays
-        for field in fields(RowArrays):
-            getattr(arrays, field.name)[new] = 0
+        new, arrays = slice(first, last), self._arrays  # what is not in use yet is zero
         arrays.mean[new] = mean
         arrays.second[new] = second
         arrays.listed[new] = -1

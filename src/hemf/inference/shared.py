@@ -108,7 +108,7 @@ def learn_priors(state: OnlineState) -> None:
 def search(state: OnlineState, name: str) -> None:
     """Look for a community among the rows refreshed of late."""
     side, store = state.sides[name], state.stores[name]
-    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows // 2):
+    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows):
         return
     recent = np.flatnonzero(store.touched > state.searched[name])
     state.searched[name] = float(store.totals[2])

@@ -120,7 +120,7 @@ class Communities:
         by_community = self.mean[:, None, :] @ self.precision
         return np.asarray(by_community[:, 0, :])
 
-    @property
+    @cached_property
     def log_weight(self) -> Float64:
         """The part of ln q_i(d) that is the same for every row, (D,)."""
         square = np.einsum("di,di->d", self.pull, self.mean)  # m_dᵀ P_d m_d
