@@ -80,7 +80,7 @@ def prepared(ratings: Ratings, model: HeMF, warm: int) -> tuple[BatchState, Call
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--factors", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=31)
     parser.add_argument("--skip-large", action="store_true", help="leave out 1M against 10M")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
