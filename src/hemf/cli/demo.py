@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hemf.datasets import SyntheticRatings
 
 HELD_OUT = 0.1
+NEWCOMERS = 20  # people who join after the fit
+FIRST = 5  # of a newcomer's ratings
 RECOMMENDED = 5
 
 
@@ -28,9 +30,11 @@ def demo(
 ) -> None:
     """See it all in a minute, on made-up ratings.
 
-    Fits, predicts, recommends and draws on ratings made on the spot; writes a report.
+    Fits, predicts, recommends, draws and goes on learning, on ratings made on the spot; writes a
+    report.
     """
     from hemf import HeMF, Ratings, datasets, evaluation
+    from hemf.cli.ahead import compiling
     from hemf.cli.evaluate import predicted
     from hemf.cli.prediction import ranked_items
     from hemf.cli.progress import FitProgress, warm_up
@@ -39,41 +43,85 @@ def demo(
     begin = time.perf_counter()
     arguments.check_writable(report)
     drawn = datasets.demo_ratings(seed)
-    ratings = Ratings.from_any(drawn.frame())
+    club, joining = _apart(drawn.frame(), seed)
+    ratings = Ratings.from_any(club)
     learn, withhold = evaluation.random_split(ratings.n_ratings, HELD_OUT, rng=seed)
     train, test = ratings.select(learn), ratings.select(withhold)
     output.remark(
         f"A film club made on the spot: {ratings.n_users} people, {ratings.n_items} films,\n"
-        f"{train.n_ratings:,} ratings to learn from, {test.n_ratings:,} withheld."
+        f"{train.n_ratings:,} ratings to learn from, {test.n_ratings:,} withheld; "
+        f"{NEWCOMERS} people join later."
     )
     model = HeMF(rng=seed)
-    warm_up(output, model)
-    with FitProgress(output) as progress:
-        model.fit(train, callbacks=[progress])
-    actual, mean, std = predicted(model, test)
-    user = example_user(model)
-    facts: dict[str, Any] = {
-        "rmse": evaluation.rmse(actual, mean),
-        "bias_rmse": evaluation.rmse(actual, bias_predictions(train, test)),
-        "noise": drawn.noise,
-        "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
-        "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
-        "sweeps": model.n_sweeps_,
-        "user": user,
-        "recommendations": ranked_items(model, user, RECOMMENDED),
-    }
-    with output.status("drawing the report"):
-        write_report(
-            report,
-            model,
-            title="A film club",
-            held_out=test,
-            example_user=user,
-            facts={"RMSE of user + item biases": f"{facts['bias_rmse']:.4f}"},
-        )
+    with compiling() as wait:
+        warm_up(output, model)
+        with FitProgress(output) as progress:
+            model.fit(train, callbacks=[progress])
+        actual, mean, std = predicted(model, test)
+        user = example_user(model)
+        facts: dict[str, Any] = {
+            "rmse": evaluation.rmse(actual, mean),
+            "bias_rmse": evaluation.rmse(actual, bias_predictions(train, test)),
+            "noise": drawn.noise,
+            "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
+            "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
+            "sweeps": model.n_sweeps_,
+            "user": user,
+            "recommendations": ranked_items(model, user, RECOMMENDED),
+        }
+        with output.status("drawing the report"):
+            write_report(
+                report,
+                model,
+                title="A film club",
+                held_out=test,
+                example_user=user,
+                facts={"RMSE of user + item biases": f"{facts['bias_rmse']:.4f}"},
+            )
+        with output.status("compiling what learns online (the first run only)"):
+            wait()
+    with output.status("learning as people join"):
+        facts["stream"] = _joined(model, joining)
     facts["report"] = str(report)
     facts["seconds"] = round(time.perf_counter() - begin, 2)
     output.result(facts, lambda: _show(output, facts))
+
+
+def _apart(table: Any, seed: int) -> tuple[Any, Any]:
+    """Return the ratings of those who are there from the start, and of those who join later."""
+    import numpy as np
+    import pyarrow as pa
+
+    people = np.array(table["user"].to_pylist())
+    late = np.random.default_rng(seed).choice(np.unique(people), NEWCOMERS, replace=False)
+    is_late = np.isin(people, late)
+    return table.filter(pa.array(~is_late)), table.filter(pa.array(is_late))
+
+
+def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
+    """Learn what newcomers say, a rating of each at a time, and tell how well it was foreseen."""
+    import numpy as np
+
+    from hemf.evaluation import rmse
+
+    people, films = (np.array(joining[side].to_pylist()) for side in ("user", "item"))
+    actual = joining["rating"].to_numpy()
+    order = np.argsort(people, kind="stable")  # by time within each
+    starts = np.flatnonzero(np.r_[True, people[order][1:] != people[order][:-1]])
+    turn = np.empty(people.size, np.int64)
+    turn[order] = np.arange(people.size) - np.repeat(starts, np.diff(np.r_[starts, people.size]))
+    expected = np.empty(people.size)
+    for now in range(int(turn.max()) + 1):
+        rows = np.flatnonzero(turn == now)
+        expected[rows] = model.predict(people[rows], films[rows])
+        model.partial_fit((people[rows], films[rows], actual[rows]))
+    early = turn < FIRST
+    return {
+        "ratings": int(people.size),
+        "new_users": int(starts.size),
+        "rmse_first": rmse(actual[early], expected[early]),
+        "rmse_later": rmse(actual[~early], expected[~early]),
+    }
 
 
 def example_user(model: HeMF) -> Any:
@@ -135,4 +183,12 @@ def _show(output: Output, facts: dict[str, Any]) -> None:
     output.line(f"Best films for {facts['user']}", style="bold")
     for row in facts["recommendations"]:
         output.line(f"  {row['item']}  {row['mean']:.1f} ± {row['std']:.1f}")
+    joined = facts["stream"]
+    output.line(
+        f"{joined['new_users']} people join; each rating is predicted, then learnt", style="bold"
+    )
+    output.line(
+        f"  RMSE of their first {FIRST} ratings {joined['rmse_first']:.4f}, of later ones "
+        f"{joined['rmse_later']:.4f}"
+    )
     output.line(f"Report: {facts['report']}  ({facts['seconds']:.0f} s in all)", style="bold")

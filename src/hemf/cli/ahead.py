@@ -1,0 +1,30 @@
+"""Kernels that are compiled on another core while this one is busy with something else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[], object]]:
+    """Have the kernels of online learning compiled; yield a function that waits until they are.
+
+    Should that fail they are compiled where they are needed, which takes longer and no more.
+    """
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hemf.kernels.prepare"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        yield lambda: None
+        return
+    try:
+        yield process.wait
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()

@@ -1,0 +1,55 @@
+"""Kernels compiled in a process of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hemf.cli import ahead
+from hemf.kernels import prepare
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """All processes that are started, each of them one that sleeps instead."""
+    started = []
+    begin = subprocess.Popen
+
+    def sleeping(command, **options):
+        assert command == [sys.executable, "-m", "hemf.kernels.prepare"]
+        started.append(begin([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        return started[-1]
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", sleeping)
+    return started
+
+
+def test_whoever_does_not_wait_leaves_no_process_behind(processes):
+    with ahead.compiling():
+        assert processes[0].poll() is None
+    assert processes[0].poll() is not None
+
+
+def test_an_error_leaves_no_process_behind_either(processes):
+    with pytest.raises(KeyboardInterrupt), ahead.compiling():
+        raise KeyboardInterrupt
+    assert processes[0].poll() is not None
+
+
+def test_without_a_process_nothing_is_waited_for(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", refuse)
+    with ahead.compiling() as wait:
+        assert wait() is None
+
+
+def test_what_is_prepared_is_what_a_batch_takes():
+    prepare.main()  # from the cache, where there is one
+    from hemf.kernels import online
+
+    for name in prepare.ONLINE:
+        assert getattr(online, name)._ready, name
