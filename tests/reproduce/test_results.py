@@ -48,3 +48,34 @@ def test_a_result_is_in_the_file_at_once(tmp_path):
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         Results(tmp_path)
+
+
+def test_what_another_run_has_added_meanwhile_stays(tmp_path):
+    path = tmp_path / "results.jsonl"
+    written(path, "a")
+    early = Results(path)
+    written(path, "b")
+    with early:
+        early.add({"key": "c"})
+    assert list(Results(path).by_key) == ["a", "b", "c"]
+
+
+def test_half_a_line_goes_even_if_another_run_has_added_whole_ones(tmp_path):
+    path = tmp_path / "results.jsonl"
+    early = Results(path)
+    content = written(path, "a", "b")
+    path.write_bytes(content[:-3])
+    with early:
+        early.add({"key": "c"})
+    assert list(Results(path).by_key) == ["a", "c"]
+    assert not Results(path).notes
+
+
+def test_a_file_that_was_made_shorter_meanwhile_is_gone_on_with(tmp_path):
+    path = tmp_path / "results.jsonl"
+    written(path, "a", "b")
+    early = Results(path)
+    path.write_bytes(b"")
+    with early:
+        early.add({"key": "c"})
+    assert path.read_bytes() == b'{"key": "c"}\n'

@@ -40,9 +40,9 @@ def evaluate(
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
     and predicting the test ratings, but not the compilation of kernels. What a model does not
-    know, such as its communities, is null. Settings are given with the model or by --set: topics
-    of m3f-tib and m3f-tif are user_topics and item_topics; samplers average over samples draws
-    after burn_in others, which count as sweeps.
+    know, such as its communities, is null. Settings are given with the model or by --set: bpmf and
+    m3f draw burn_in times and then as often as samples says, and average over the latter; the
+    topics of m3f are user_topics and item_topics.
     """
     from hemf import evaluation
     from hemf.cli.progress import warm_up

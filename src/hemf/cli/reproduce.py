@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf import __version__
 from hemf.cli import arguments
 from hemf.cli.output import Output
 from hemf.errors import DataError, DatasetError
@@ -61,8 +62,10 @@ def reproduce(
     for found in {task.found.source.name: task.found for task in planned.tasks}.values():
         if found.stand_in is not None:
             output.remark(found.title)
-    for note in Results(folder / RESULTS).notes:
-        output.remark(note)
+    there = Results(folder / RESULTS)
+    for note in (*there.notes, planned.remark_on_versions(there.by_key)):
+        if note is not None:
+            output.remark(note)
     begin = time.perf_counter()
     try:
         with _progress(output) as watch:
@@ -136,6 +139,8 @@ def _document(
     from hemf.reproduce.analysis import compare_all, findings, verdicts
 
     document: dict[str, Any] = {
+        "version": __version__,
+        "other_versions": planned.other_versions(results),
         "quick": planned.request.quick,
         "seed": planned.request.seed,
         "report": str(report),

@@ -14,6 +14,7 @@ import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
 from hemf.reproduce.experiments import BPMF, ONLINE_OURS, OURS, Experiment, Part, Printed
+from hemf.reproduce.results import version_of
 from hemf.reproduce.runner import Plan
 
 Entry = Mapping[str, Any]
@@ -165,6 +166,7 @@ def verdicts(comparison: Comparison) -> list[str]:
             "These are not the paper's data: the order of the methods can be compared, the numbers "
             "cannot."
         )
+    said += _versions(comparison)
     if ours is None:
         return said
     below = [row for row in comparison.rivals if _gap(ours, row) < 0]
@@ -184,6 +186,17 @@ def verdicts(comparison: Comparison) -> list[str]:
     if comparison.stand_in is None:
         said += _printed(comparison)
     return said
+
+
+def _versions(comparison: Comparison) -> list[str]:
+    """Say so if what is compared was not run with one version of the code."""
+    by_method = {
+        row.label: sorted({version_of(entry) for entry in row.entries}) for row in comparison.rows
+    }
+    if len({version for found in by_method.values() for version in found}) < 2:
+        return []
+    listed = "; ".join(f"{label} by {' and '.join(found)}" for label, found in by_method.items())
+    return [f"These were not run with one version of hemf: {listed}."]
 
 
 def _tried(rows: Sequence[Row], by_the_paper: bool) -> list[Row]:

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from hemf import __version__
 from hemf.report_page import Markup, card, page, picture, section, table, tiles
 from hemf.reproduce import figures
 from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, mean_of, verdicts
@@ -37,7 +38,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
     done = [task for task in plan.tasks if task.key in results]
     return page(
         "The paper's experiments, run again",
-        f"{form}, seed {plan.request.seed}, {date.today():%d %B %Y}",
+        f"{form}, seed {plan.request.seed}, hemf {__version__}, {date.today():%d %B %Y}",
         [
             tiles(
                 {
@@ -47,7 +48,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
                     "form": form,
                 }
             ),
-            section("What these data are", [_data(plan)]),
+            section("What these data are", [_data(plan), _code(plan, results)]),
             *(_experiment(plan, experiment, results) for experiment in plan.experiments),
         ],
     )
@@ -75,6 +76,12 @@ def _data(plan: Plan) -> str:
     missing = "".join(f"<p>Not run: {escape(text)}</p>" for text in plan.missing)
     headers = ["data set of the paper", "here", "name", "ratings", "users", "items", "fingerprint"]
     return card("Data", said, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
+
+
+def _code(plan: Plan, results: Mapping[str, Entry]) -> str:
+    """Warn of results that other versions of the code have left here."""
+    remark = plan.remark_on_versions(results)
+    return card("Results of other versions", remark, "", wide=True) if remark else ""
 
 
 def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]) -> str:

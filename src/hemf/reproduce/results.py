@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,12 +59,20 @@ class Results:
         """Append a result; when this returns, it is on disk."""
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab")
-            self._file.truncate(self._whole)
+            self._file = self.path.open("a+b")
+            self._drop_half_a_line()
         self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.by_key[entry["key"]] = entry
+
+    def _drop_half_a_line(self) -> None:
+        """Cut off what comes after the last whole line, and nothing else.
+
+        The file is looked at again: another run may have added to it since it was read.
+        """
+        self._file.seek(min(self._whole, self._file.seek(0, os.SEEK_END)))
+        self._file.truncate(self._file.tell() + self._file.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> Self:
         return self
@@ -80,3 +89,15 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("key"), str) else None
+
+
+UNKNOWN = "a version not noted"
+
+
+def version_of(entry: Mapping[str, Any]) -> str:
+    """Return the version of hemf that a result is of; in the first ones it was not noted.
+
+    >>> version_of({"version": "0.1.0"}), version_of({})
+    ('0.1.0', 'a version not noted')
+    """
+    return str(entry.get("version") or UNKNOWN)
