@@ -192,3 +192,10 @@ def test_results_of_other_versions_are_kept_and_told_of(small, request_, runs):
     said = " ".join(verdicts(comparison))
     assert f"HeMF-bVB by {__version__} and a version not noted; BPMF by 0.0.9 and" in said
     assert "holds results of other versions of hemf" in render(planned, results)
+
+
+def test_the_error_of_a_sampler_is_of_all_its_draws(small, request_):
+    few = Method("BPMF", "bpmf", {"n_factors": 2, "samples": 6, "burn_in": 1, "kept": 1})
+    run(plan([small(methods=(few,), splits=1)], request_))
+    (entry,) = lines(request_)
+    assert entry["test_rmse"] == entry["curve"][-1]["test_rmse"]

@@ -250,11 +250,21 @@ def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison])
     said = _by_chunks(compared) if experiment.name == "figure6" else []
     said += _protocols(compared)
     if plan.request.quick:
-        said.append(
-            "This is the quick form: fewer splits, fewer samples and passes, fewer methods. A "
-            "sampler would end lower in the full form, and take longer."
-        )
+        said.append(_of_quick_form(compared))
     return said
+
+
+def _of_quick_form(compared: Sequence[Comparison]) -> str:
+    """Say what is less in the quick form, of what an experiment has."""
+    if all(row.sequential for comparison in compared for row in comparison.rows):
+        return (
+            "This is the quick form: fewer splits, and ratings are fed less often. What still "
+            "falls at the end would fall further in the full form."
+        )
+    return (
+        "This is the quick form: fewer splits, fewer samples, fewer methods. A sampler would end "
+        "lower in the full form, and take longer."
+    )
 
 
 def _by_chunks(compared: Sequence[Comparison]) -> list[str]:
