@@ -182,15 +182,16 @@ def _document(
 
 def _show(output: Output, planned: Plan, results: dict[str, Any], document: dict[str, Any]) -> None:
     from hemf.reproduce.analysis import compare_all, findings, verdicts
-    from hemf.reproduce.report import HEADERS, table_rows
+    from hemf.reproduce.report import group_title, in_one_table, table_of
 
     for experiment in planned.experiments:
         output.line(experiment.title, style="bold")
         compared = compare_all(planned, experiment, results)
-        for one in compared:
-            output.line(one.title)
-            output.table(HEADERS, table_rows(one), numbers=range(1, len(HEADERS)))
-            for sentence in verdicts(one):
+        for group in in_one_table(experiment, compared):
+            output.line(group_title(group))
+            headers, rows = table_of(group)
+            output.table(headers, rows, numbers=range(1, len(headers)))
+            for sentence in (said for one in group for said in verdicts(one)):
                 output.line(f"  {sentence}")
         for sentence in findings(planned, experiment, compared):
             output.line(sentence)

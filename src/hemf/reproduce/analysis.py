@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
-from hemf.reproduce.experiments import BPMF, ONLINE_OURS, OURS, Experiment, Part, Printed
+from hemf.reproduce.experiments import BPMF, BY_CHUNKS, ONLINE_OURS, OURS, Experiment, Part, Printed
 from hemf.reproduce.results import version_of
 from hemf.reproduce.runner import Plan
 
@@ -60,9 +60,15 @@ class Comparison:
     """A part with what was measured."""
 
     part: Part
-    title: str
+    data: str  # its name for people
+    protocol: str
     stand_in: str | None
     rows: list[Row]
+
+    @property
+    def title(self) -> str:
+        """The data and what was withheld of them."""
+        return f"{self.data}, {_protocol(self.protocol)}"
 
     @property
     def ours(self) -> Row | None:
@@ -92,10 +98,9 @@ def _compare(plan: Plan, part: Part, results: Mapping[str, Entry]) -> Comparison
     if not found:
         return None
     task = tasks[0]
-    title = f"{task.found.title}, {_protocol(task.protocol)}"
     ours = next((found[label] for label in (OURS, ONLINE_OURS) if label in found), {})
     rows = [_row(label, entries, ours, part) for label, entries in found.items()]
-    return Comparison(part, title, task.found.stand_in, rows)
+    return Comparison(part, task.found.title, task.protocol, task.found.stand_in, rows)
 
 
 def _protocol(name: str) -> str:
@@ -247,7 +252,7 @@ def _printed(comparison: Comparison) -> list[str]:
 
 def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> list[str]:
     """Say what an experiment shows as a whole, and where and why it differs from the paper."""
-    said = _by_chunks(compared) if experiment.name == "figure6" else []
+    said = _by_chunks(compared) if experiment.name == BY_CHUNKS else []
     said += _protocols(compared)
     if plan.request.quick:
         said.append(_of_quick_form(compared))

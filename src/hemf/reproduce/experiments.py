@@ -16,6 +16,7 @@ from hemf.errors import ParameterError
 
 ALL = "all"
 WEAK, RANDOM, CHUNKS = "weak", "random 90/10", "chunks"
+BY_CHUNKS = "figure6"  # the experiment that compares numbers of chunks, not methods
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ _ENTRIES = (
         parts=(_chunked("ml-1m", 30, (ONLINE, FORGETFUL, DESCENT)),),
     ),
     Experiment(
-        name="figure6",
+        name=BY_CHUNKS,
         title="Figure 6: oVB by the number of chunks, MovieLens 1M",
         said="oVB converges faster and to a better solution when fed with more ratings at a time.",
         parts=tuple(_chunked("ml-1m", n_chunks, (ONLINE,)) for n_chunks in (10, 30, 60, 100)),
