@@ -27,6 +27,7 @@ def test_table_1_from_end_to_end(hemf, data, tmp_path):
     done = hemf("reproduce", "table1", "--quick", "--data", data, "--splits", 1, "--output", "out")
     assert done.code == 0, done.err
     assert "stand-in for EachMovie" in done.err
+    assert "of its 1,000,209 ratings are here" in done.err
     assert "0.8311" in done.out
     assert "M³F-TIF(2,2,40)" in done.out
     results = (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines()
@@ -34,6 +35,7 @@ def test_table_1_from_end_to_end(hemf, data, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "http" not in page
     assert "stand-in" in page
+    assert "<b>in part</b>: only" in page
 
     again = hemf(
         "reproduce", "table1", "--quick", "--data", data, "--splits", 1, "-o", "out", "--json"

@@ -62,6 +62,8 @@ def reproduce(
     for found in {task.found.source.name: task.found for task in planned.tasks}.values():
         if found.stand_in is not None:
             output.remark(found.title)
+        elif found.shortfall is not None:
+            output.remark(f"{found.title}: {found.shortfall} are here")
     there = Results(folder / RESULTS)
     for note in (*there.notes, planned.remark_on_versions(there.by_key)):
         if note is not None:

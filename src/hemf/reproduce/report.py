@@ -15,6 +15,7 @@ from hemf import __version__
 from hemf.report_page import Markup, card, page, picture, section, table, tiles
 from hemf.reproduce import figures
 from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, mean_of, verdicts
+from hemf.reproduce.data import Found
 from hemf.reproduce.experiments import BY_CHUNKS, CHUNKS, Experiment
 from hemf.reproduce.runner import Plan
 from hemf.writing import replacing
@@ -64,7 +65,7 @@ def _data(plan: Plan) -> str:
     rows = [
         [
             each.source.title,
-            Markup(f"<b>stand-in</b>: {escape(each.stand_in)}") if each.stand_in else "itself",
+            _what(each),
             each.name,
             f"{each.ratings.n_ratings:,}",
             f"{each.ratings.n_users:,}",
@@ -77,6 +78,12 @@ def _data(plan: Plan) -> str:
     missing = "".join(f"<p>Not run: {escape(text)}</p>" for text in plan.missing)
     headers = ["data set of the paper", "here", "name", "ratings", "users", "items", "fingerprint"]
     return card("Data", said, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
+
+
+def _what(found: Found) -> str:
+    if found.stand_in is not None:
+        return Markup(f"<b>stand-in</b>: {escape(found.stand_in)}")
+    return Markup(f"<b>in part</b>: {found.shortfall}") if found.shortfall else "itself"
 
 
 def _code(plan: Plan, results: Mapping[str, Entry]) -> str:
