@@ -1,8 +1,10 @@
 """Results as JSON lines: each is on disk before the next one begins.
 
 >>> path = getfixture("tmp_path") / "results.jsonl"
+>>> entry = {"key": "a", "test_rmse": 0.8, "train_rmse": 0.7, "cpu_seconds": 2.0, "n_train": 90,
+...          "n_test": 10, "settings": {}, "curve": []}
 >>> with Results(path) as results:
-...     results.add({"key": "a", "test_rmse": 0.8})
+...     results.add(entry)
 >>> Results(path).by_key["a"]["test_rmse"]
 0.8
 """
@@ -10,6 +12,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,12 +86,22 @@ class Results:
             self._file = None
 
 
+_NUMBERS = ("test_rmse", "train_rmse", "cpu_seconds", "n_train", "n_test")
+_NEEDED: dict[str, type | tuple[type, ...]] = {
+    "key": str, "settings": dict, "curve": list, **dict.fromkeys(_NUMBERS, (int, float)),
+}  # fmt: skip
+
+
 def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the result on a line, or None if it lacks something that tables are made of."""
     try:
         entry = json.loads(line)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("key"), str) else None
+    if not isinstance(entry, dict):
+        return None
+    whole = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())
+    return entry if whole and all(math.isfinite(entry[name]) for name in _NUMBERS) else None
 
 
 UNKNOWN = "a version not noted"
