@@ -68,7 +68,11 @@ def test_data_are_found_by_the_variable_too(folder, tmp_path, monkeypatch):
     ("name", "advice"),
     [("ml-1m", "hemf data fetch ml-1m"), ("eachmovie", "put the file vote.txt into the folder")],
 )
-def test_what_is_missing_is_an_error_that_says_what_to_place_where(tmp_path, name, advice):
+def test_what_is_missing_is_an_error_that_says_what_to_place_where(
+    tmp_path, monkeypatch, name, advice
+):
+    monkeypatch.delenv("HEMF_DATA", raising=False)
+    monkeypatch.setenv("HEMF_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DatasetError, match=advice) as raised:
         find(name, tmp_path)
     assert f"{name}.parquet" in str(raised.value)
