@@ -66,7 +66,8 @@ table { border-collapse: collapse; width: 100%; font-size: 15px; }
 th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; }
 th { color: var(--soft); font-weight: 600; }
 tr + tr td, tbody tr:first-child td { border-top: 1px solid var(--faint); }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 .range { position: relative; height: 10px; min-width: 140px; margin: 7px 0; border-radius: 5px;
   background: var(--faint); }
 .range i { position: absolute; top: 0; bottom: 0; border-radius: 5px; background: var(--users);

@@ -78,9 +78,7 @@ def error_on(
     """
     from hemf.model.predictive import pair_moments, with_stranger
 
-    users, items, actual = rated_pairs(ratings, None, None, like=train)
-    if not actual.size:
-        raise DataError("there are no ratings to report the error on")
+    users, items, actual = validation_pairs(ratings, train)
 
     def rows_of(ids: Any, known: Any, table: Sparse) -> npt.NDArray[np.int64]:
         rows = known.rows(ids)
@@ -102,6 +100,21 @@ def error_on(
         return float(np.sqrt(np.mean((predicted - actual) ** 2)))
 
     return error
+
+
+def validation_pairs(
+    ratings: Any, train: Ratings
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
+    """Return users, items and ratings of what an error is to be reported on; there must be some.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> validation_pairs([("bob", "milk", 4)], data)[2]
+    array([4.])
+    """
+    users, items, actual = rated_pairs(ratings, None, None, like=train)
+    if not actual.size:
+        raise DataError("there are no ratings to report the error on")
+    return users, items, actual
 
 
 def rated_pairs(

@@ -76,6 +76,26 @@ def test_rows_of_different_lengths_do_not_get_mixed_up(rng):
     assert stats.kstest(distance, stats.chi2(3).cdf).pvalue > 0.001
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_rows_are_drawn_the_same_without_the_products_of_all(threads, monkeypatch):
+    source = np.random.default_rng(5)
+    counts = source.integers(0, 30, 150)
+    table = Rows(
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate([np.sort(source.choice(40, n, replace=False)) for n in counts]).astype(
+            np.int32
+        ),
+        source.normal(size=counts.sum()).astype(np.float32),
+    )
+    others = source.normal(size=(40, 3)).astype(np.float32)
+    given = table, others, NOISE, MEAN, PRECISION
+    whole = draw_rows(*given, np.random.default_rng(1), threads)
+    monkeypatch.setattr("hemf.baselines.draws.MOST_OUTER_BYTES", 0)
+    monkeypatch.setattr("hemf.kernels.gibbs.outer_products", None)
+    each = draw_rows(*given, np.random.default_rng(1), threads)
+    np.testing.assert_allclose(each, whole, rtol=1e-4, atol=1e-4)
+
+
 def test_mean_and_precision_of_vectors_are_drawn_from_a_normal_wishart(rng):
     rows = rng.normal(1.0, 0.7, (6, 2)).astype(np.float32)
     prior = NormalWishart(mean_precision=1.5, degrees=9.0, scale=0.3)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hemf import (
     DataError,
     DuplicateWarning,
+    HeMF,
     NotFittedError,
     ParameterError,
     Ratings,
@@ -149,6 +150,14 @@ def test_validation_changes_nothing_but_the_report(kind):
 
 
 @every_model
+def test_validation_on_nothing_is_refused_as_by_hemf(kind):
+    nothing = Ratings.from_any(CAFE).select(np.arange(0))
+    for model in (HeMF(), kind(**QUICK)):
+        with pytest.raises(DataError, match="no ratings to report the error on"):
+            model.fit(CAFE, validation=nothing)
+
+
+@every_model
 def test_a_fit_stopped_in_its_burn_in_keeps_the_latest_draw(kind):
     model = kind(**QUICK).fit(CAFE, callbacks=[lambda report: report.iteration == 2])
     assert len(model.samples_) == 1
@@ -159,6 +168,16 @@ def test_a_fit_stopped_in_its_burn_in_keeps_the_latest_draw(kind):
 def test_samples_kept_are_spread_evenly(samples, kept, found):
     model = BPMF(**{**QUICK, "samples": samples, "kept": kept}).fit(CAFE)
     assert len(model.samples_) == found
+
+
+@every_model
+def test_samples_that_memory_does_not_hold_are_refused_before_the_work(kind, monkeypatch):
+    monkeypatch.setattr("hemf.baselines.gibbs.available_bytes", lambda: 2000)
+    seen = []
+    with pytest.raises(ParameterError, match="choose a smaller kept or n_factors"):
+        kind(**{**QUICK, "samples": 100}).fit(CAFE, callbacks=[seen.append])
+    assert not seen
+    assert kind(**{**QUICK, "samples": 100}, kept=2).fit(CAFE).n_sweeps_ == 104
 
 
 def test_a_broken_fit_leaves_the_old_model():

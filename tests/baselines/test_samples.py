@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -65,12 +67,24 @@ def test_an_average_has_the_noise_and_what_samples_differ_by(rng):
 
 
 def test_many_pairs_are_answered_like_few(sample, rng):
-    users, items = (rng.integers(0, 4, BLOCK + 10).astype(np.int32) for _ in "ui")
+    n = BLOCK // 18 + 10  # 2 × 3 topics, and vectors of 2 for each of 3 and 2: one block and more
+    users, items = (rng.integers(0, 4, n).astype(np.int32) for _ in "ui")
     mean, variance = averaged([sample], users, items)
-    for part in (slice(0, 3), slice(BLOCK - 2, BLOCK + 2)):
+    for part in (slice(0, 3), slice(n - 12, n - 8), slice(n - 2, n)):
         few = averaged([sample], users[part], items[part])
         assert np.allclose(mean[part], few[0])
         assert np.allclose(variance[part], few[1])
+
+
+def test_many_topics_take_no_more_memory_than_few(rng):
+    sample = Sample(a_side(rng, 60, 50), a_side(rng, 50, 60), noise=0.5)
+    rows = np.zeros(20_000, np.int32)
+    tracemalloc.start()
+    mean, _ = sample.moments(rows, rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.ptp(mean) == 0
+    assert peak < 100e6  # all at once, they would be 60 × 50 × 20,000 × 4 bytes, and that twice
 
 
 def test_running_moments_are_those_of_all_at_once(rng):

@@ -27,6 +27,7 @@ from hemf import (
     datasets,
 )
 from hemf.baselines import SGD
+from hemf.evaluation import rmse
 
 CAFE = [
     ("ann", "tea", 5.0),
@@ -198,6 +199,19 @@ def test_every_epoch_is_reported_and_a_callback_can_stop_the_fit():
     assert reports[-1].train_rmse < reports[0].train_rmse
     assert reports[-1].step < reports[0].step
     assert model.fit(stream(800), epochs=3).n_sweeps_ == 3
+
+
+def test_the_error_on_other_ratings_is_reported_and_nothing_learnt_from_them():
+    withheld = [("ann", "ale", 2.0), ("zoe", "tea", 4.0)]
+    seen = []
+    model = SGD(epochs=3, rng=0).fit(CAFE, validation=withheld, callbacks=[seen.append])
+    expected = model.predict(["ann", "zoe"], ["ale", "tea"])
+    assert seen[-1].validation_rmse == pytest.approx(rmse([2.0, 4.0], expected))
+    alone = SGD(epochs=3, rng=0).fit(CAFE)
+    assert np.array_equal(alone.predict(["ann", "zoe"], ["ale", "tea"]), expected)
+    assert alone.history_[-1].validation_rmse is None
+    with pytest.raises(DataError, match="no rows"):
+        SGD().fit(CAFE, validation=[])
 
 
 def test_a_fit_starts_anew():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_sgd_is_evaluated_like_any_model(hemf, club, evaluate_keys):
     arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", "sgd")
@@ -30,3 +32,53 @@ def test_settings_of_sgd_are_checked_before_anything_is_read(hemf):
         run = hemf(*arguments, "--set", setting)
         assert run.code == 1
         assert complaint in run.err
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["bpmf:samples=20,burn_in=5", "m3f-tib:user_topics=3,samples=20", "m3f-tif:item_topics=1"],
+)
+def test_samplers_are_evaluated_like_any_model(hemf, club, evaluate_keys, model):
+    arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", model)
+    settings = ("--set", "n_factors=2", "--set", "samples=15", "--set", "burn_in=5")
+    run = hemf(*arguments, *settings)
+    assert run.code == 0, run.err
+    answer = run.json
+    assert list(answer) == evaluate_keys
+    assert 0.2 < answer["mae"] < answer["rmse"] < 1.5
+    assert 0.5 < answer["coverage90"] <= 1.0
+    assert answer["sweeps"] == (20 if model.startswith("m3f-tif") else 25)  # own settings win
+    assert answer["user_communities"] is None
+    again = hemf(*arguments, *settings, "--n-jobs", 1).json
+    assert again["rmse"] == answer["rmse"]
+
+
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        ("m3f-tib:user_topics=0", "user_topics must be a whole number of at least 1"),
+        ("m3f-tif:item_topics=2.5", "item_topics must be a whole number"),
+        ("bpmf:n_factors=true", "n_factors must be a whole number"),
+        ("bpmf:topics=2", "BPMF has no parameter 'topics'; it has n_factors, samples"),
+        ("bpmf:fast", "expected name=value after the colon"),
+        ("svd", "there is no such model; choose one of hemf, sgd, bpmf, m3f-tib, m3f-tif"),
+    ],
+)
+def test_a_model_that_cannot_be_is_one_line_before_anything_is_read(hemf, model, complaint):
+    run = hemf("evaluate", "--train", "none.csv", "--test", "none.csv", "--model", model)
+    assert run.code == 1
+    assert complaint in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_a_sampler_is_no_model_of_a_stream(hemf, club):
+    run = hemf("stream", "--ratings", club.train, "--model", "bpmf")
+    assert run.code == 1
+    assert "it learns all ratings at once; choose one of hemf, sgd" in run.err
+
+
+def test_samplers_say_now_and_then_how_far_they_are(hemf, club, monkeypatch):
+    monkeypatch.setattr("hemf.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    options = ("--model", "bpmf:samples=3,burn_in=1,n_factors=2")
+    run = hemf("evaluate", "--train", club.train, "--test", club.test, *options)
+    assert "iteration 4/4 · RMSE" in run.err

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hemf import datasets
+from hemf import __version__, datasets
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def test_table_1_from_end_to_end(hemf, data, tmp_path):
     done = hemf("reproduce", "table1", "--quick", "--data", data, "--splits", 1, "--output", "out")
     assert done.code == 0, done.err
     assert "stand-in for EachMovie" in done.err
+    assert "of its 1,000,209 ratings are here" in done.err
     assert "0.8311" in done.out
     assert "M³F-TIF(2,2,40)" in done.out
     results = (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines()
@@ -34,6 +35,7 @@ def test_table_1_from_end_to_end(hemf, data, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "http" not in page
     assert "stand-in" in page
+    assert "<b>in part</b>: only" in page
 
     again = hemf(
         "reproduce", "table1", "--quick", "--data", data, "--splits", 1, "-o", "out", "--json"
@@ -45,6 +47,14 @@ def test_table_1_from_end_to_end(hemf, data, tmp_path):
     first = json.loads(results[0])
     assert methods[0]["test_rmse"] == pytest.approx(first["test_rmse"])
     assert (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines() == results
+    assert again.json["other_versions"] == {}
+
+    older = "\n".join(results).replace(f'"version": "{__version__}"', '"version": "0.0.9"')
+    (tmp_path / "out" / "results.jsonl").write_text(older + "\n", "utf-8")
+    third = hemf("reproduce", "table1", "--quick", "--data", data, "--splits", 1, "-o", "out")
+    assert third.code == 0, third.err
+    assert f"other versions of hemf: 16 of 0.0.9. This is {__version__}." in third.err
+    assert third.out.split("Report")[0] == done.out.split("Report")[0]
 
 
 def test_an_unknown_name_is_one_line_with_the_likely_one(hemf):

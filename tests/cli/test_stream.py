@@ -11,8 +11,8 @@ import pytest
 
 from hemf.baselines import SGD
 from hemf.cli import progress
+from hemf.cli.models import parse_model
 from hemf.cli.output import Output
-from hemf.cli.stream import parse_model
 from hemf.errors import ParameterError
 from hemf.evaluation import CurvePoint, rmse
 from hemf.stream_plots import stream_figure, windowed

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hemf.datasets import netflix_like, netflix_like_blocks
 from hemf.datasets.margins import UnevenPairs
+from hemf.datasets.netflix_like import _OF_MOVIES, _OF_USERS, _quantiles
 from hemf.errors import ParameterError
 
 
@@ -37,11 +38,16 @@ def test_ratings_are_one_to_five_stars_about_a_mean_of_three_point_six(small):
 
 def test_some_users_and_some_movies_have_far_more_than_others(small):
     users, movies = counts(small)
-    # A tenth of the quartiles of Netflix: 39, 96, 259 and 192, 561, 2668
+    # A tenth of the quartiles that are asked for: 39, 96, 259 and 192, 561, 2668
     np.testing.assert_allclose(np.percentile(users, [25, 50, 75]), [3.9, 9.6, 25.9], atol=1)
     np.testing.assert_allclose(np.percentile(movies, [25, 50, 75]), [19, 56, 267], rtol=0.06)
     assert users.max() > 50 * users.mean()
     assert movies.max() > 25 * movies.mean()
+
+
+def test_the_numbers_of_ratings_asked_for_make_up_the_total():
+    for known, n in ((_OF_USERS, 480_189), (_OF_MOVIES, 17_770)):
+        assert _quantiles(known, n).sum() == pytest.approx(100_480_507, rel=0.005)
 
 
 def test_no_pair_comes_twice(small):

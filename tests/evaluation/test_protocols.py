@@ -167,6 +167,13 @@ def test_files_that_are_no_splits_are_refused(data, tmp_path):
         save_splits(tmp_path / "no" / "splits.npz", make_splits("weak", data, n_splits=1))
 
 
+def test_a_file_of_something_else_is_not_said_to_be_worth_trusting(data, tmp_path):
+    path = tmp_path / "weak.npz"
+    path.write_text("junk")
+    with pytest.raises(DataError, match=r"no file of splits \(no archive, or cut off\); delete it"):
+        load_splits(path, data)
+
+
 def test_objects_in_a_file_are_never_unpickled(data, tmp_path):
     path = tmp_path / "evil.npz"
     np.savez(path, format=np.array([print], dtype=object))

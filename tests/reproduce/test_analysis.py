@@ -6,7 +6,7 @@ import pytest
 
 from hemf.evaluation import Summary
 from hemf.reproduce.analysis import compare_all, findings, reached, verdicts
-from hemf.reproduce.experiments import Printed
+from hemf.reproduce.experiments import Method, Printed
 from hemf.reproduce.runner import Request, plan
 
 
@@ -90,6 +90,17 @@ def test_a_stand_in_is_not_compared_with_printed_numbers(measured):
 def test_the_quick_form_says_that_it_is(measured):
     planned, experiment, compared = measured({"HeMF-bVB": [0.8, 0.8]}, quick=True)
     assert "quick form" in findings(planned, experiment, compared)[-1]
+    assert "A sampler would end lower" in findings(planned, experiment, compared)[-1]
+
+
+def test_the_quick_form_of_a_stream_says_nothing_of_samplers(measured):
+    fed = (Method("HeMF-oVB", "ovb", {"passes": 3}), Method("SGD", "sgd", {"passes": 10}))
+    planned, experiment, compared = measured(
+        {"HeMF-oVB": [0.8, 0.8], "SGD": [0.9, 0.9]}, quick=True, methods=fed
+    )
+    said = findings(planned, experiment, compared)[-1]
+    assert "quick form" in said
+    assert "sampler" not in said
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from hemf import datasets
 from hemf.errors import DatasetError
 from hemf.reproduce.data import QUICK_NETFLIX_SCALE, find
 
@@ -11,6 +14,14 @@ def test_a_data_set_in_the_folder_is_itself(folder):
     assert (found.name, found.stand_in, found.title) == ("ml-1m", None, "MovieLens 1M")
     assert found.ratings.n_ratings == 300
     assert len(found.fingerprint) == 64
+
+
+def test_a_data_set_that_is_there_in_part_says_so(folder, monkeypatch):
+    assert find("ml-1m", folder).shortfall == "only 300 of its 1,000,209 ratings"
+    assert find("eachmovie", folder).shortfall is None  # it is a stand-in anyway
+    entry = replace(datasets.find("ml-1m"), ratings=310)
+    monkeypatch.setattr(datasets, "find", lambda name: entry)
+    assert find("ml-1m", folder).shortfall is None
 
 
 def test_a_sample_stands_in_for_eachmovie_and_says_so(folder):
@@ -57,7 +68,11 @@ def test_data_are_found_by_the_variable_too(folder, tmp_path, monkeypatch):
     ("name", "advice"),
     [("ml-1m", "hemf data fetch ml-1m"), ("eachmovie", "put the file vote.txt into the folder")],
 )
-def test_what_is_missing_is_an_error_that_says_what_to_place_where(tmp_path, name, advice):
+def test_what_is_missing_is_an_error_that_says_what_to_place_where(
+    tmp_path, monkeypatch, name, advice
+):
+    monkeypatch.delenv("HEMF_DATA", raising=False)
+    monkeypatch.setenv("HEMF_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DatasetError, match=advice) as raised:
         find(name, tmp_path)
     assert f"{name}.parquet" in str(raised.value)

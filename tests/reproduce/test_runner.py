@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from hemf import __version__
 from hemf.errors import DataError, DatasetError, ParameterError
 from hemf.evaluation import fingerprint
 from hemf.reproduce import learners
+from hemf.reproduce.analysis import compare_all, verdicts
 from hemf.reproduce.experiments import Method
+from hemf.reproduce.report import render
 from hemf.reproduce.runner import RESULTS, SPLITS, Request, plan, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -158,3 +161,41 @@ def test_learners_of_chunks_are_asked_after_each(stream, request_):
     chosen = by_method["SGD"]["chosen"]
     assert chosen["step"] in learners.STEPS
     assert chosen["tried"] == len(learners.STEPS) * len(learners.PENALTIES)
+
+
+def test_results_say_which_version_of_the_code_they_are_of(small, request_):
+    planned = plan([small()], request_)
+    results = run(planned).by_key
+    assert {entry["version"] for entry in lines(request_)} == {__version__}
+    assert planned.other_versions(results) == {}
+    assert planned.remark_on_versions(results) is None
+
+
+def test_results_of_other_versions_are_kept_and_told_of(small, request_, runs):
+    run(plan([small()], request_))
+    first, second, *others = lines(request_)
+    del first["version"]  # as it was before versions were noted
+    second["version"] = "0.0.9"
+    path = request_.output / RESULTS
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in (first, second, *others)))
+    before = path.read_bytes()
+    runs.clear()
+    planned = plan([small()], request_)
+    results = run(planned).by_key
+    assert not runs
+    assert path.read_bytes() == before
+    assert planned.other_versions(results) == {"0.0.9": 1, "a version not noted": 1}
+    remark = planned.remark_on_versions(results)
+    assert f"1 of 0.0.9, 1 of a version not noted. This is {__version__}." in remark
+    assert planned.remark_on_versions({}) is None
+    (comparison,) = compare_all(planned, planned.experiments[0], results)
+    said = " ".join(verdicts(comparison))
+    assert f"HeMF-bVB by {__version__} and a version not noted; BPMF by 0.0.9 and" in said
+    assert "holds results of other versions of hemf" in render(planned, results)
+
+
+def test_the_error_of_a_sampler_is_of_all_its_draws(small, request_):
+    few = Method("BPMF", "bpmf", {"n_factors": 2, "samples": 6, "burn_in": 1, "kept": 1})
+    run(plan([small(methods=(few,), splits=1)], request_))
+    (entry,) = lines(request_)
+    assert entry["test_rmse"] == entry["curve"][-1]["test_rmse"]

@@ -117,6 +117,11 @@ class Descent:
     """What a rating is measured in."""
     seen: Seen
 
+    def error_on(self, users: Any, items: Any, ratings: Floats) -> float:
+        """Return the RMSE on ratings of these users and items, strangers among them or not."""
+        expected = self.forecast(self.users.find(users), self.items.find(items))
+        return float(np.sqrt(np.mean((expected - ratings) ** 2)))
+
     def forecast(self, user_rows: RowNumbers, item_rows: RowNumbers) -> Floats:
         """Return what is expected of pairs; -1 is a row that nothing is known of."""
         from hemf.kernels.descent import forecast

@@ -17,6 +17,7 @@ Singles = npt.NDArray[np.float32]
 RowNumbers = npt.NDArray[np.int32]
 
 PARTS = 64  # ranges of ratings that threads share
+MOST_OUTER_BYTES = 1 << 31  # for the products of all rows with themselves
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,14 @@ def draw_rows(
     from hemf.kernels import gibbs as kernels
 
     n_rows, order = table.indptr.size - 1, other.shape[1]
-    second = np.empty((len(other), order * (order + 1) // 2), np.float32)
-    kernels.outer_products.compiled(np.float32)(other, second)
     rows = rng.standard_normal((n_rows, order), np.float32)
     cuts = chunk_bounds(table.indptr, order)
+    shape = len(other), order * (order + 1) // 2
+    if shape[0] * shape[1] * rows.itemsize > MOST_OUTER_BYTES:
+        _draw_long_rows(table, other, noise, mean, precision, rows, cuts, threads)
+        return rows
+    second = np.empty(shape, np.float32)
+    kernels.outer_products.compiled(np.float32)(other, second)
     given = (
         cuts, table.indptr, table.indices, table.values, other, second,
         np.ones(len(other), np.float32), np.full(n_rows, noise), pack(precision), precision @ mean,
@@ -104,6 +109,30 @@ def draw_rows(
     run = kernels.draw_rows.compiled(np.float32)
     share_out(lambda begin, end: run(begin, end, *given), cuts.size - 1, threads)
     return rows
+
+
+def _draw_long_rows(
+    table: Rows, other: Singles, noise: float, mean: Floats, precision: Floats, rows: Singles,
+    cuts: npt.NDArray[np.int64], threads: int,
+) -> None:  # fmt: skip
+    """Draw rows as the kernel does, but one after the other, each with the products it needs.
+
+    Of long rows the products of all others with themselves would not fit into memory: with 200
+    factors, those of Netflix's users take 39 GB. So long ones are drawn sooner like this, too.
+    """
+    from scipy.linalg import cholesky, solve_triangular
+
+    pull, options = precision @ mean, {"lower": True, "check_finite": False}
+
+    def draw(begin: int, end: int) -> None:
+        for n in range(cuts[begin], cuts[end]):
+            part = slice(table.indptr[n], table.indptr[n + 1])
+            near = other[table.indices[part]]
+            root = cholesky(precision + (near.T @ near) / noise, **options)
+            half = solve_triangular(root, pull + near.T @ table.values[part] / noise, **options)
+            rows[n] = solve_triangular(root, half + rows[n], trans=1, **options)
+
+    share_out(draw, cuts.size - 1, threads)
 
 
 def products(

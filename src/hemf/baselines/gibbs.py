@@ -17,10 +17,11 @@ from hemf.baselines.samples import RunningMoments, Sample, averaged
 from hemf.engines.threads import thread_count
 from hemf.errors import DataError, NotFittedError, ParameterError
 from hemf.inference.fit import one_blas_thread
+from hemf.memory import available_bytes, readable
 from hemf.options import MOST_FACTORS, checked_jobs, checked_range, generator, resolved_range
 from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
-from hemf.training import rated_pairs
+from hemf.training import validation_pairs
 from hemf.triples import rated_ids
 from hemf.vocabulary import Vocabulary
 
@@ -139,10 +140,11 @@ class GibbsSampler(Parametrised):
         drawn = Drawn(data.users, data.items, data.mean, limits, [])
         judge = None
         if validation is not None:
-            judge = drawn.judge(*rated_pairs(validation, None, None, like=data))
+            judge = drawn.judge(*validation_pairs(validation, data))
         with one_blas_thread():
             begin = time.perf_counter()
             chain = self._chain(RatingTable.of(data), rng, thread_count(self.n_jobs))
+            self._check_memory(chain.sample())
             history = self._iterate(chain, drawn.samples, judge, told, begin)
         self.drawn_, self.history_ = drawn, history
         return self
@@ -184,6 +186,18 @@ class GibbsSampler(Parametrised):
         if not kept:
             kept.append(chain.sample())
         return history
+
+    def _check_memory(self, sample: Sample) -> None:
+        """Complain now rather than hours later of samples that memory does not hold."""
+        number, there = min(self.samples, self.kept), available_bytes()
+        needed = number * (sample.users.nbytes + sample.items.nbytes)
+        if there is not None and needed > there:
+            raise ParameterError(
+                f"{number} samples with n_factors={self.n_factors} need about {readable(needed)} "
+                f"of memory, and {readable(there)} are available; choose a smaller kept or "
+                "n_factors",
+                value=self.kept,
+            )
 
     def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> FactorChain:
         raise NotImplementedError

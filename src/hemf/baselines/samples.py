@@ -9,7 +9,7 @@ import numpy as np
 
 from hemf.baselines.draws import Floats, RowNumbers, Singles, products
 
-BLOCK = 1 << 16  # pairs that all samples are asked about before the next ones
+BLOCK = 1 << 20  # numbers that go with topics, of all pairs that are asked about at once
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,12 @@ class SideSample:
         """Row of those that nothing is known of."""
         return len(self.factors) - 1
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        tables = self.factors, self.shares, self.vectors, self.biases
+        return sum(table.nbytes for table in tables)
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -47,6 +53,16 @@ class Sample:
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean and variance of r - c, noise left out; topics are averaged over."""
+        mean, variance = np.empty(len(user_rows)), np.empty(len(user_rows))
+        topics = self.users.shares.shape[1] * self.items.shares.shape[1]
+        each = topics + self.users.vectors[0].size + self.items.vectors[0].size
+        block = max(1, BLOCK // each)
+        for begin in range(0, len(user_rows), block):
+            part = slice(begin, begin + block)
+            mean[part], variance[part] = self._moments(user_rows[part], item_rows[part])
+        return mean, variance
+
+    def _moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         users, items = self.users, self.items
         along = np.einsum("nkv,niv->nik", users.vectors[user_rows], items.vectors[item_rows])
         weight = users.shares[user_rows][:, :, None] * items.shares[item_rows][:, None, :]
@@ -97,15 +113,11 @@ def averaged(
     samples: Sequence[Sample], user_rows: RowNumbers, item_rows: RowNumbers
 ) -> tuple[Floats, Floats]:
     """Mean and variance of the ratings of pairs, less their mean, over all samples."""
-    mean, variance = np.empty(len(user_rows)), np.empty(len(user_rows))
     noise = float(np.mean([sample.noise for sample in samples]))
-    for begin in range(0, len(user_rows), BLOCK):
-        part = slice(begin, begin + BLOCK)
-        average = RunningMoments(len(user_rows[part]))
-        for sample in samples:
-            average.add(*sample.moments(user_rows[part], item_rows[part]))
-        mean[part], variance[part] = average.mean, average.variance + noise
-    return mean, variance
+    average = RunningMoments(len(user_rows))
+    for sample in samples:
+        average.add(*sample.moments(user_rows, item_rows))
+    return average.mean, average.variance + noise
 
 
 class RunningMoments:

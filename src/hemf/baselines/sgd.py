@@ -17,6 +17,7 @@ from hemf.errors import DataError, NotFittedError
 from hemf.options import MOST_FACTORS, checked_range, generator
 from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
+from hemf.training import validation_pairs
 from hemf.triples import in_order, rated_ids
 from hemf.vocabulary import Vocabulary
 
@@ -39,7 +40,9 @@ class EpochReport:
     step: float
     """The step that comes next."""
     seconds: float
-    """Since the start of the fit."""
+    """Since the start of the fit, what callbacks took left out."""
+    validation_rmse: float | None = None
+    """On the ratings given as ``validation``."""
 
 
 class SGD(Parametrised):
@@ -136,13 +139,15 @@ class SGD(Parametrised):
         *,
         epochs: int | None = None,
         columns: Any = None,
+        validation: Any = None,
         callbacks: Sequence[Callable[[EpochReport], Any]] = (),
     ) -> Self:
         """Learn from ratings, anything `Ratings.from_any` reads, from the start.
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings. ``epochs`` is for this
         fit alone. ``callbacks`` are called with an `EpochReport` after every epoch; one that
-        returns something true stops the fit. A fit that fails leaves the estimator as it was.
+        returns something true stops the fit. ``validation`` are ratings to report the error on,
+        which nothing is learnt from. A fit that fails leaves the estimator as it was.
         """
         schedule = self.check_parameters()
         epochs = whole_number("epochs", self.epochs if epochs is None else epochs, at_least=1)
@@ -154,6 +159,7 @@ class SGD(Parametrised):
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
         check_inside(values, self.rating_range)
+        judged = None if validation is None else validation_pairs(validation, data)
         users, user_rows = rated_ids(data.users, user_rows)
         items, item_rows = rated_ids(data.items, item_rows)
         state, rng = self._begin(users, items, data.scale)
@@ -170,9 +176,12 @@ class SGD(Parametrised):
                 float(np.sqrt(np.mean((expected - shuffled) ** 2))),
                 float(schedule.steps(state.seen.updates, 1)[0]),
                 time.perf_counter() - begin,
+                None if judged is None else state.error_on(*judged),
             )
             history.append(report)
+            called = time.perf_counter()
             answers = [callback(report) for callback in told]
+            begin += time.perf_counter() - called
             if any(answers):
                 break
         self.state_, self.history_ = state, history

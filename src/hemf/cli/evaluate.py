@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.models import MODELS, parse_model
 from hemf.cli.output import Output
-from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from hemf import HeMF, Ratings
-    from hemf.baselines import SGD
-
-
-def new_sgd(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> SGD:
-    """Return an unfitted SGD with these settings, checked; it takes one thread whatever is given.
-
-    >>> new_sgd(["epochs=5"], seed=3)
-    SGD(epochs=5, rng=3)
-    """
-    from hemf.baselines import SGD
-
-    model = SGD(rng=seed).set_params(**arguments.parse_settings(settings))
-    model.check_parameters()
-    return model
-
-
-MODELS: dict[str, Callable[[list[str] | None, int, int | None], HeMF | SGD]] = {
-    "hemf": arguments.new_model,
-    "sgd": new_sgd,
-}
-"""How to make a model of each name from its settings, a seed and a number of threads."""
+    from hemf import Ratings
+    from hemf.cli.models import Learner
 
 
 def evaluate(
@@ -43,7 +22,12 @@ def evaluate(
     train: Annotated[str, typer.Option(help="Ratings to learn from: a file or a data set's name.")],
     test: Annotated[str, typer.Option(help="Ratings to predict.")],
     model_name: Annotated[
-        str, typer.Option("--model", help=f"What learns: {', '.join(MODELS)}.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME[:K=V,…]",
+            help=f"What learns: {', '.join(MODELS)}, with settings, as in bpmf:samples=100.",
+        ),
     ] = "hemf",
     settings: arguments.Settings = None,
     seed: arguments.Seed = 0,
@@ -56,17 +40,15 @@ def evaluate(
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
     and predicting the test ratings, but not the compilation of kernels. What a model does not
-    know, such as its communities, is null.
+    know, such as its communities, is null. Settings are given with the model or by --set: bpmf and
+    m3f draw burn_in times and then as often as samples says, and average over the latter; the
+    topics of m3f are user_topics and item_topics.
     """
     from hemf import evaluation
     from hemf.cli.progress import warm_up
 
-    if model_name not in MODELS:
-        raise ParameterError(
-            f"--model {model_name}: there is no such model; choose one of {', '.join(MODELS)}",
-            value=model_name,
-        )
-    model = MODELS[model_name](settings, seed, n_jobs)
+    name, own = parse_model(model_name)
+    model = MODELS[name]([*(settings or []), *own], seed, n_jobs)
     options: dict[str, Any] = {"duplicates": model.duplicates}
     clock = Stopwatch()
     with clock:
@@ -97,28 +79,28 @@ def evaluate(
     )
 
 
-def learn(output: Output, model: HeMF | SGD, ratings: Ratings) -> None:
+def learn(output: Output, model: Learner, ratings: Ratings) -> None:
     """Fit a model, and show how far it has come."""
     from hemf import HeMF
-    from hemf.cli.progress import FitProgress
+    from hemf.cli.progress import FitProgress, rounds
 
     if isinstance(model, HeMF):
         with FitProgress(output) as progress:
             model.fit(ratings, callbacks=[progress])
     else:
-        with output.status("learning"):
-            model.fit(ratings)
+        with rounds(output) as show:
+            model.fit(ratings, callbacks=[show])
 
 
-def predicted(model: HeMF | SGD, ratings: Ratings) -> tuple[Any, Any, Any]:
+def predicted(model: Learner, ratings: Ratings) -> tuple[Any, Any, Any]:
     """Ratings, what the model expects of them, and how sure it is: None where it cannot say."""
-    from hemf import HeMF
+    from hemf.baselines import SGD
 
     users, items, actual = ratings.triples()
     pairs = ratings.users.ids[users], ratings.items.ids[items]
-    if isinstance(model, HeMF):
-        return actual, *model.predict(*pairs, return_std=True)
-    return actual, model.predict(*pairs), None
+    if isinstance(model, SGD):
+        return actual, model.predict(*pairs), None
+    return actual, *model.predict(*pairs, return_std=True)
 
 
 class Stopwatch:

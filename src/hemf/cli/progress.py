@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from hemf import HeMF
-    from hemf.baselines import SGD
+    from hemf.baselines import EpochReport, SampleReport
+    from hemf.cli.models import Learner
     from hemf.cli.output import Output
     from hemf.evaluation import Prequential
     from hemf.inference.callbacks import SweepReport
@@ -112,6 +112,40 @@ def duration(seconds: float) -> str:
     """
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+@contextmanager
+def rounds(output: Output) -> Iterator[Callable[[EpochReport | SampleReport], None]]:
+    """Yield a callback of a baseline's fit that shows epoch or iteration, error and time left."""
+    said = time.monotonic()
+    with output.screen.status("learning") if output.live else nullcontext() as shown:
+
+        def show(report: EpochReport | SampleReport) -> None:
+            nonlocal said
+            if shown is not None:
+                shown.update(standing(report))
+            elif time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                output.remark(standing(report))
+
+        yield show
+
+
+def standing(report: EpochReport | SampleReport) -> str:
+    """Say in one line how the fit of a baseline stands.
+
+    >>> from hemf.baselines import SampleReport
+    >>> standing(SampleReport(50, 250, False, 0.93, None, 0.5, 10.0))
+    'iteration 50/250 · RMSE 0.9300 · 0:40 left'
+    """
+    from hemf.baselines import EpochReport
+
+    if isinstance(report, EpochReport):
+        word, done, total = "epoch", report.epoch, report.epochs
+    else:
+        word, done, total = "iteration", report.iteration, report.iterations
+    left = duration(report.seconds / done * (total - done))
+    return f"{word} {done}/{total} · RMSE {report.train_rmse:.4f} · {left} left"
 
 
 class StreamProgress:
@@ -222,13 +256,14 @@ def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:,.{1 if seconds < 1e-5 else 0}f}"
 
 
-def warm_up(output: Output, model: HeMF | SGD, *, online: bool = False) -> None:
+def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
     """Have the kernels that this model needs compiled, or loaded from the cache.
 
     A fit of a few ratings does it, so that the fit proper shows how fast it really is; where it
     will learn ``online``, a short stream as well.
     """
     quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
+    quick |= {"samples": 1, "burn_in": 0}
     quick["rating_range"] = None  # the few ratings may be outside the one chosen
     given = model.get_params()
     chosen = {name: quick.get(name, value) for name, value in given.items()}

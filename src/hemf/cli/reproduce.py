@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf import __version__
 from hemf.cli import arguments
 from hemf.cli.output import Output
 from hemf.errors import DataError, DatasetError
@@ -61,8 +62,12 @@ def reproduce(
     for found in {task.found.source.name: task.found for task in planned.tasks}.values():
         if found.stand_in is not None:
             output.remark(found.title)
-    for note in Results(folder / RESULTS).notes:
-        output.remark(note)
+        elif found.shortfall is not None:
+            output.remark(f"{found.title}: {found.shortfall} are here")
+    there = Results(folder / RESULTS)
+    for note in (*there.notes, planned.remark_on_versions(there.by_key)):
+        if note is not None:
+            output.remark(note)
     begin = time.perf_counter()
     try:
         with _progress(output) as watch:
@@ -136,6 +141,8 @@ def _document(
     from hemf.reproduce.analysis import compare_all, findings, verdicts
 
     document: dict[str, Any] = {
+        "version": __version__,
+        "other_versions": planned.other_versions(results),
         "quick": planned.request.quick,
         "seed": planned.request.seed,
         "report": str(report),
@@ -177,15 +184,16 @@ def _document(
 
 def _show(output: Output, planned: Plan, results: dict[str, Any], document: dict[str, Any]) -> None:
     from hemf.reproduce.analysis import compare_all, findings, verdicts
-    from hemf.reproduce.report import HEADERS, table_rows
+    from hemf.reproduce.report import group_title, in_one_table, table_of
 
     for experiment in planned.experiments:
         output.line(experiment.title, style="bold")
         compared = compare_all(planned, experiment, results)
-        for one in compared:
-            output.line(one.title)
-            output.table(HEADERS, table_rows(one), numbers=range(1, len(HEADERS)))
-            for sentence in verdicts(one):
+        for group in in_one_table(experiment, compared):
+            output.line(group_title(group))
+            headers, rows = table_of(group)
+            output.table(headers, rows, numbers=range(1, len(headers)))
+            for sentence in (said for one in group for said in verdicts(one)):
                 output.line(f"  {sentence}")
         for sentence in findings(planned, experiment, compared):
             output.line(sentence)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.evaluate import MODELS, learn
+from hemf.cli.evaluate import learn
+from hemf.cli.models import STREAMING, parse_model
 from hemf.cli.output import Output
-from hemf.errors import DuplicateWarning, ParameterError
+from hemf.errors import DuplicateWarning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,8 +55,8 @@ def stream(
         typer.Option(
             "--model",
             metavar="NAME[:K=V,…]",
-            help=f"What learns, hemf unless said: {', '.join(MODELS)}, with settings of its own, "
-            "as in sgd:step=0.08; may be repeated.",
+            help=f"What learns, hemf unless said: {', '.join(STREAMING)}, with settings of its "
+            "own, as in sgd:step=0.08; may be repeated.",
         ),
     ] = None,
     warm_start: Annotated[
@@ -210,47 +211,21 @@ def new_models(
     from hemf.options import online_options
 
     arguments.parse_settings(settings)  # what is no setting at all is told as such
-    wanted = [parse_model(text) for text in texts]
+    wanted = [parse_model(text, STREAMING) for text in texts]
     common = [*(settings or []), *([] if history is None else [f"history={history}"])]
-    known = {name: MODELS[name](None, seed, n_jobs).get_params() for name, _ in wanted}
+    known = {name: STREAMING[name](None, seed, n_jobs).get_params() for name, _ in wanted}
     for setting in settings or ():
         if not any(setting_name(setting) in parameters for parameters in known.values()):
-            MODELS[wanted[0][0]]([setting], seed, n_jobs)  # names those there are
+            STREAMING[wanted[0][0]]([setting], seed, n_jobs)  # names those there are
     models = []
     for text, (name, own) in zip(texts, wanted, strict=True):
         named = {setting_name(setting) for setting in own}
         fitting = [s for s in common if setting_name(s) in known[name].keys() - named]
-        model = MODELS[name]([*map(quoted, [*fitting, *own])], seed, n_jobs)
+        model = STREAMING[name]([*map(quoted, [*fitting, *own])], seed, n_jobs)
         if isinstance(model, HeMF):
             online_options(model)
         models.append((text, model))
     return models
-
-
-def parse_model(text: str) -> tuple[str, list[str]]:
-    """Read ``--model``: a name and settings, as ``--set`` takes them.
-
-    >>> parse_model("hemf"), parse_model("sgd:step=0.08,rating_range=1,5")
-    (('hemf', []), ('sgd', ['step=0.08', 'rating_range=1,5']))
-    """
-    name, _, rest = text.partition(":")
-    if name not in MODELS:
-        raise ParameterError(
-            f"--model {text}: there is no such model; choose one of {', '.join(MODELS)}",
-            value=text,
-        )
-    settings: list[str] = []
-    for part in rest.split(",") if rest else ():
-        if "=" in part:
-            settings.append(part)
-        elif settings:
-            settings[-1] += f",{part}"  # a value of several numbers
-        else:
-            raise ParameterError(
-                f"--model {text}: expected name=value after the colon, such as {name}:n_factors=10",
-                value=text,
-            )
-    return name, settings
 
 
 def setting_name(setting: str) -> str:

@@ -116,6 +116,8 @@ def _read(path: Path) -> Splits:
         raise DataError(f"{path} is a directory; give the name of a file", value=str(path))
     if not path.exists():
         raise DataError(f"{path}: no such file", value=str(path))
+    if not zipfile.is_zipfile(path):  # NumPy would take it for a pickle, and advise to trust it
+        raise _damaged(path, "no archive, or cut off")
     try:
         with np.load(path, allow_pickle=False) as archive:
             kind = int(archive["format"])

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
-from hemf.reproduce.experiments import BPMF, ONLINE_OURS, OURS, Experiment, Part, Printed
+from hemf.reproduce.experiments import BPMF, BY_CHUNKS, ONLINE_OURS, OURS, Experiment, Part, Printed
+from hemf.reproduce.results import version_of
 from hemf.reproduce.runner import Plan
 
 Entry = Mapping[str, Any]
@@ -59,9 +60,15 @@ class Comparison:
     """A part with what was measured."""
 
     part: Part
-    title: str
+    data: str  # its name for people
+    protocol: str
     stand_in: str | None
     rows: list[Row]
+
+    @property
+    def title(self) -> str:
+        """The data and what was withheld of them."""
+        return f"{self.data}, {_protocol(self.protocol)}"
 
     @property
     def ours(self) -> Row | None:
@@ -91,10 +98,9 @@ def _compare(plan: Plan, part: Part, results: Mapping[str, Entry]) -> Comparison
     if not found:
         return None
     task = tasks[0]
-    title = f"{task.found.title}, {_protocol(task.protocol)}"
     ours = next((found[label] for label in (OURS, ONLINE_OURS) if label in found), {})
     rows = [_row(label, entries, ours, part) for label, entries in found.items()]
-    return Comparison(part, title, task.found.stand_in, rows)
+    return Comparison(part, task.found.title, task.protocol, task.found.stand_in, rows)
 
 
 def _protocol(name: str) -> str:
@@ -165,6 +171,7 @@ def verdicts(comparison: Comparison) -> list[str]:
             "These are not the paper's data: the order of the methods can be compared, the numbers "
             "cannot."
         )
+    said += _versions(comparison)
     if ours is None:
         return said
     below = [row for row in comparison.rivals if _gap(ours, row) < 0]
@@ -184,6 +191,17 @@ def verdicts(comparison: Comparison) -> list[str]:
     if comparison.stand_in is None:
         said += _printed(comparison)
     return said
+
+
+def _versions(comparison: Comparison) -> list[str]:
+    """Say so if what is compared was not run with one version of the code."""
+    by_method = {
+        row.label: sorted({version_of(entry) for entry in row.entries}) for row in comparison.rows
+    }
+    if len({version for found in by_method.values() for version in found}) < 2:
+        return []
+    listed = "; ".join(f"{label} by {' and '.join(found)}" for label, found in by_method.items())
+    return [f"These were not run with one version of hemf: {listed}."]
 
 
 def _tried(rows: Sequence[Row], by_the_paper: bool) -> list[Row]:
@@ -234,14 +252,24 @@ def _printed(comparison: Comparison) -> list[str]:
 
 def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> list[str]:
     """Say what an experiment shows as a whole, and where and why it differs from the paper."""
-    said = _by_chunks(compared) if experiment.name == "figure6" else []
+    said = _by_chunks(compared) if experiment.name == BY_CHUNKS else []
     said += _protocols(compared)
     if plan.request.quick:
-        said.append(
-            "This is the quick form: fewer splits, fewer samples and passes, fewer methods. A "
-            "sampler would end lower in the full form, and take longer."
-        )
+        said.append(_of_quick_form(compared))
     return said
+
+
+def _of_quick_form(compared: Sequence[Comparison]) -> str:
+    """Say what is less in the quick form, of what an experiment has."""
+    if all(row.sequential for comparison in compared for row in comparison.rows):
+        return (
+            "This is the quick form: fewer splits, and ratings are fed less often. What still "
+            "falls at the end would fall further in the full form."
+        )
+    return (
+        "This is the quick form: fewer splits, fewer samples, fewer methods. A sampler would end "
+        "lower in the full form, and take longer."
+    )
 
 
 def _by_chunks(compared: Sequence[Comparison]) -> list[str]:

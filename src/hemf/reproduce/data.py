@@ -61,6 +61,7 @@ SOURCES = {
 
 NETFLIX_SCALE = 0.05  # of the synthetic set: five million ratings
 QUICK_NETFLIX_SCALE = 0.004
+NEARLY_ALL = 0.8  # of a data set: votes without weight are dropped, a file of four is missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,16 @@ class Found:
         from hemf.evaluation import fingerprint
 
         return fingerprint(self.ratings)
+
+    @property
+    def shortfall(self) -> str | None:
+        """What to say if the data set is there under its own name, but not all of it."""
+        from hemf import datasets
+
+        expected = None if self.stand_in else datasets.find(self.source.name).ratings
+        if expected is None or self.ratings.n_ratings >= NEARLY_ALL * expected:
+            return None
+        return f"only {self.ratings.n_ratings:,} of its {expected:,} ratings"
 
     @property
     def title(self) -> str:

@@ -11,14 +11,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from hemf import __version__
 from hemf.report_page import Markup, card, page, picture, section, table, tiles
 from hemf.reproduce import figures
 from hemf.reproduce.analysis import Comparison, Entry, Row, compare_all, findings, mean_of, verdicts
-from hemf.reproduce.experiments import CHUNKS, Experiment
+from hemf.reproduce.data import Found
+from hemf.reproduce.experiments import BY_CHUNKS, CHUNKS, Experiment
 from hemf.reproduce.runner import Plan
 from hemf.writing import replacing
 
 REPORT = "report.html"
+NOTHING = "–"
 HEADERS = (
     "method", "splits", "train", "test", "paper, train", "paper, test", "test less paper's",
     "HeMF less it, paired", "CPU s",
@@ -37,7 +40,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
     done = [task for task in plan.tasks if task.key in results]
     return page(
         "The paper's experiments, run again",
-        f"{form}, seed {plan.request.seed}, {date.today():%d %B %Y}",
+        f"{form}, seed {plan.request.seed}, hemf {__version__}, {date.today():%d %B %Y}",
         [
             tiles(
                 {
@@ -47,7 +50,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
                     "form": form,
                 }
             ),
-            section("What these data are", [_data(plan)]),
+            section("What these data are", [_data(plan), _code(plan, results)]),
             *(_experiment(plan, experiment, results) for experiment in plan.experiments),
         ],
     )
@@ -62,7 +65,7 @@ def _data(plan: Plan) -> str:
     rows = [
         [
             each.source.title,
-            Markup(f"<b>stand-in</b>: {escape(each.stand_in)}") if each.stand_in else "itself",
+            _what(each),
             each.name,
             f"{each.ratings.n_ratings:,}",
             f"{each.ratings.n_users:,}",
@@ -77,18 +80,34 @@ def _data(plan: Plan) -> str:
     return card("Data", said, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
 
 
+def _what(found: Found) -> str:
+    if found.stand_in is not None:
+        return Markup(f"<b>stand-in</b>: {escape(found.stand_in)}")
+    return Markup(f"<b>in part</b>: {found.shortfall}") if found.shortfall else "itself"
+
+
+def _code(plan: Plan, results: Mapping[str, Entry]) -> str:
+    """Warn of results that other versions of the code have left here."""
+    remark = plan.remark_on_versions(results)
+    return card("Results of other versions", remark, "", wide=True) if remark else ""
+
+
 def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]) -> str:
     compared = compare_all(plan, experiment, results)
     cards = [_said(plan, experiment, compared)]
-    if experiment.name == "figure6" and compared:
+    if experiment.name == BY_CHUNKS and compared:
         cards.append(_chunk_sizes(experiment, compared))
-    for number, comparison in enumerate(compared):
-        name = f"{experiment.name}-{number}"
-        cards.append(_table(comparison))
-        if experiment.name != "figure6":
-            cards.append(_curves(name, comparison))
-        cards.append(card(f"In words: {comparison.title}", "", _list(verdicts(comparison))))
-        cards.append(_communities(name, comparison))
+    number = 0
+    for group in in_one_table(experiment, compared):
+        cards.append(_table(group))
+        for comparison in group:
+            name = f"{experiment.name}-{number}"
+            number += 1
+            if len(group) == 1:
+                cards.append(_curves(name, comparison))
+            if said := verdicts(comparison):
+                cards.append(card(f"In words: {comparison.title}", "", _list(said)))
+            cards.append(_communities(name, comparison))
     return section(experiment.title, cards)
 
 
@@ -106,22 +125,44 @@ def _list(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
-def _table(comparison: Comparison) -> str:
+def _table(group: Sequence[Comparison]) -> str:
     text = (
         "RMSE of predictions, mean over splits ± standard error. Training errors are of the final "
         "predictions; the paper does not say how it took its own."
     )
-    return card(
-        comparison.title,
-        text,
-        table(HEADERS, table_rows(comparison), numbers=range(1, len(HEADERS))),
-        wide=True,
-    )
+    headers, rows = table_of(group)
+    whole = [[Markup(f'<span class="whole">{escape(row[0])}</span>'), *row[1:]] for row in rows]
+    body = table(headers, whole, numbers=range(1, len(headers)))
+    return card(group_title(group), text, body, wide=True)
 
 
-def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Return what was measured as texts, in the order of `HEADERS`."""
-    return [_cells(row, comparison.stand_in is not None) for row in comparison.rows]
+def in_one_table(
+    experiment: Experiment, compared: Sequence[Comparison]
+) -> list[Sequence[Comparison]]:
+    """Return what to show together: all numbers of chunks, and else each comparison alone."""
+    if experiment.name == BY_CHUNKS and compared:
+        return [compared]
+    return [[comparison] for comparison in compared]
+
+
+def group_title(group: Sequence[Comparison]) -> str:
+    """Return what the comparisons of a table have in common."""
+    return group[0].title if len(group) == 1 else f"{group[0].data}, by the number of chunks"
+
+
+def table_of(group: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
+    """Return headers and texts of what was measured; columns that would hold nothing are left out.
+
+    The first column is always there.
+    """
+    rows = []
+    for comparison in group:
+        before = "" if len(group) == 1 else f"{comparison.part.n_chunks} chunks: "
+        for row in comparison.rows:
+            method, *numbers = _cells(row, comparison.stand_in is not None)
+            rows.append([before + method, *numbers])
+    used = [at for at in range(len(HEADERS)) if any(row[at] != NOTHING for row in rows)]
+    return [HEADERS[at] for at in used], [[row[at] for at in used] for row in rows]
 
 
 def _cells(row: Row, stand_in: bool) -> list[str]:
@@ -131,12 +172,12 @@ def _cells(row: Row, stand_in: bool) -> list[str]:
         str(len(row.entries)),
         mean_of(row.train),
         mean_of(row.test),
-        f"{printed.train:.4f}" if printed else "–",
-        f"{printed.test:.4f}" if printed else "–",
-        f"{row.test.mean - printed.test:+.4f}" if printed and not stand_in else "–",
+        f"{printed.train:.4f}" if printed else NOTHING,
+        f"{printed.test:.4f}" if printed else NOTHING,
+        f"{row.test.mean - printed.test:+.4f}" if printed and not stand_in else NOTHING,
         f"{ahead.mean:+.4f} ± {ahead.standard_error:.4f}, p = {ahead.p_value:.2g}"
         if ahead
-        else "–",
+        else NOTHING,
         f"{row.cpu_seconds:.1f}",
     ]
 
@@ -158,6 +199,11 @@ def _steps(comparison: Comparison) -> str:
 def _curves(name: str, comparison: Comparison) -> str:
     lines = [(row.label, row.entries[0]["curve"]) for row in comparison.rows]
     samplers = any(row.label.startswith(("M³F", "BPMF")) for row in comparison.rows)
+    searched = (
+        " The search for SGD's step is not in its seconds."
+        if any(entry.get("chosen") for row in comparison.rows for entry in row.entries)
+        else ""
+    )
     averaged = (
         " That of a sampler is of its latest draw until it is burnt in, then of the average."
         if samplers
@@ -165,7 +211,7 @@ def _curves(name: str, comparison: Comparison) -> str:
     )
     return card(
         f"Error by step and by second: {comparison.title}",
-        f"First split; lower is better.{averaged} Beginnings may leave the picture.",
+        f"First split; lower is better.{averaged}{searched} Beginnings may leave the picture.",
         picture(f"{name}-error", figures.error_figure(lines, _steps(comparison)), "RMSE by step"),
         wide=True,
     )
@@ -196,9 +242,12 @@ def _communities(name: str, comparison: Comparison) -> str:
         if ours.sequential
         else "Many are seeded; those alike are merged."
     )
+    numbers = {tuple(point["communities"]) for point in curve if point.get("communities")}
+    title, said = f"Number of communities: {comparison.title}", f"{ours.label}, first split."
+    if len(numbers) == 1:  # a picture of two lines on top of each other would say less
+        ((users, items),) = numbers
+        always = f"{said} At every step {users} of users and {items} of items."
+        return card(title, always, "")
     drawn = figures.communities_figure(curve, _steps(comparison))
-    return card(
-        f"Number of communities: {comparison.title}",
-        f"{ours.label}, first split. {how}",
-        picture(f"{name}-communities", drawn, "Communities by step"),
-    )
+    shown = picture(f"{name}-communities", drawn, "Communities by step")
+    return card(title, f"{said} {how}", shown)

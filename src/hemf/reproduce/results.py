@@ -1,8 +1,10 @@
 """Results as JSON lines: each is on disk before the next one begins.
 
 >>> path = getfixture("tmp_path") / "results.jsonl"
+>>> entry = {"key": "a", "test_rmse": 0.8, "train_rmse": 0.7, "cpu_seconds": 2.0, "n_train": 90,
+...          "n_test": 10, "settings": {}, "curve": []}
 >>> with Results(path) as results:
-...     results.add({"key": "a", "test_rmse": 0.8})
+...     results.add(entry)
 >>> Results(path).by_key["a"]["test_rmse"]
 0.8
 """
@@ -10,7 +12,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,12 +62,20 @@ class Results:
         """Append a result; when this returns, it is on disk."""
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab")
-            self._file.truncate(self._whole)
+            self._file = self.path.open("a+b")
+            self._drop_half_a_line()
         self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.by_key[entry["key"]] = entry
+
+    def _drop_half_a_line(self) -> None:
+        """Cut off what comes after the last whole line, and nothing else.
+
+        The file is looked at again: another run may have added to it since it was read.
+        """
+        self._file.seek(min(self._whole, self._file.seek(0, os.SEEK_END)))
+        self._file.truncate(self._file.tell() + self._file.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> Self:
         return self
@@ -74,9 +86,31 @@ class Results:
             self._file = None
 
 
+_NUMBERS = ("test_rmse", "train_rmse", "cpu_seconds", "n_train", "n_test")
+_NEEDED: dict[str, type | tuple[type, ...]] = {
+    "key": str, "settings": dict, "curve": list, **dict.fromkeys(_NUMBERS, (int, float)),
+}  # fmt: skip
+
+
 def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the result on a line, or None if it lacks something that tables are made of."""
     try:
         entry = json.loads(line)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("key"), str) else None
+    if not isinstance(entry, dict):
+        return None
+    whole = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())
+    return entry if whole and all(math.isfinite(entry[name]) for name in _NUMBERS) else None
+
+
+UNKNOWN = "a version not noted"
+
+
+def version_of(entry: Mapping[str, Any]) -> str:
+    """Return the version of hemf that a result is of; in the first ones it was not noted.
+
+    >>> version_of({"version": "0.1.0"}), version_of({})
+    ('0.1.0', 'a version not noted')
+    """
+    return str(entry.get("version") or UNKNOWN)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hemf import __version__
 from hemf.errors import DatasetError
 from hemf.evaluation import Splits, kept_splits
 from hemf.interrupts import uninterrupted
 from hemf.reproduce.data import Found, find
 from hemf.reproduce.experiments import CHUNKS, Experiment, Method, Part
 from hemf.reproduce.learners import LEARNERS, Trial, columns_of, expected_cost
-from hemf.reproduce.results import Results
+from hemf.reproduce.results import Results, version_of
 
 RESULTS, SPLITS = "results.jsonl", "splits"
 
@@ -93,6 +95,24 @@ class Plan:
         """Return the tasks of a part; none if its data are missing."""
         return [task for task in self.tasks if task.part is part]
 
+    def other_versions(self, results: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Return how many of the plan's results are of each version of hemf that is not this."""
+        keys = {task.key for task in self.tasks} & results.keys()
+        found = Counter(version_of(results[key]) for key in keys)
+        return {version: found[version] for version in sorted(found) if version != __version__}
+
+    def remark_on_versions(self, results: Mapping[str, Mapping[str, Any]]) -> str | None:
+        """Say which results are of other versions, and what to do about it; None if none is."""
+        others = self.other_versions(results)
+        if not others:
+            return None
+        listed = ", ".join(f"{number} of {version}" for version, number in others.items())
+        return (
+            f"{self.request.output / RESULTS} holds results of other versions of hemf: {listed}. "
+            f"This is {__version__}. They are kept and not run again; name another folder with "
+            "--output to have all of this version"
+        )
+
 
 def plan(experiments: Sequence[Experiment], request: Request) -> Plan:
     """Find the data and list the tasks, all first splits first."""
@@ -151,6 +171,7 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
                 results.add(
                     {
                         "key": task.key,
+                        "version": __version__,
                         "dataset": task.found.name,
                         "stand_in": task.found.stand_in,
                         "fingerprint": task.found.fingerprint,
