@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
+from hemf.inference.moods import Moods, update_moods
 from hemf.inference.start import seed_communities
 from hemf.model import bound
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
@@ -32,6 +33,8 @@ class Schedule:
     """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
     hold_noise: int = 10
     """Sweeps before noise scales are learnt: sooner, what is not learnt yet passes for noise."""
+    hold_mood: int = 10
+    """Sweeps before moods are learnt: sooner, what is not learnt yet passes for mood."""
     merge_every: int = 3
     """Sweeps between attempts to merge communities."""
 
@@ -59,6 +62,8 @@ class BatchState:
     seeded_at: int | None = None
     squared_error: float = float("nan")
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² after the last half-sweep."""
+    moods: Moods | None = None
+    """What raters' moods explain, which ``rows`` are without; None where times are not known."""
 
     @property
     def n_ratings(self) -> int:
@@ -92,7 +97,10 @@ class BatchState:
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term; the ratings term is that of the last half-sweep."""
         counts = {name: self.counts(name) for name in SIDES}
-        return bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        if self.moods is not None:
+            terms["mood"] = -self.moods.divergence
+        return terms
 
 
 def bound_terms(
@@ -141,6 +149,8 @@ def update_side(
     statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
+    if state.moods is not None:
+        errors += state.moods.spread_sums(name, state.rows[name], other.weights)
     np.maximum(errors, 0.0, out=errors)  # of ratings explained to the last digit, rounding is left
     if side.noise_scales is not None and scales:
         counts = np.diff(state.rows[name].indptr)
@@ -189,6 +199,8 @@ def sweep(
         )
         moves.drop_empty(state.sides[name])
         moves.order_by_size(state.sides[name])
+    if state.moods is not None and state.sweeps >= schedule.hold_mood:
+        update_moods(state, learn=evb is not None, n_jobs=n_jobs)
     if evb is not None:
         learn_noise(state)
         since = 0 if state.seeded_at is None else state.sweeps - state.seeded_at
