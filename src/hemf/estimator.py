@@ -49,6 +49,10 @@ class HeMF(Fitted):
         Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
         nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
+    implicit_features
+        Whether which items a user has rated at all, and which users an item was rated by, say
+        something of their tastes and offsets, whatever the ratings were. A side with features, of
+        this kind or given to `fit`, has ``"tied"`` covariances.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
         α and ι0, or ``None`` to leave them at their start.
@@ -108,6 +112,7 @@ class HeMF(Fitted):
         item_covariances: str = "own",
         membership: str = "coupled",
         noise_scales: str | None = "both",
+        implicit_features: bool = False,
         evb: str | None = "closed",
         concentration: float = 1.0,
         spread: float = 1.0,
@@ -133,6 +138,7 @@ class HeMF(Fitted):
         self.item_covariances = item_covariances
         self.membership = membership
         self.noise_scales = noise_scales
+        self.implicit_features = implicit_features
         self.evb = evb
         self.concentration = concentration
         self.spread = spread
@@ -172,10 +178,12 @@ class HeMF(Fitted):
         from hemf.inference.fit import fit_batch
         from hemf.memory import check_memory
         from hemf.options import fit_options, generator, online_options, resolved_range
+        from hemf.sideinfo import designs
         from hemf.training import error_on, hold_out, standardised
 
         options, rng = fit_options(self), generator(self.rng)
         told = functions("callbacks", callbacks)
+        implicit = switch("implicit_features", self.implicit_features)
         online_options(self)  # checked now rather than when the first rating arrives
         if y is not None:
             users, items = pairs_from_any(ratings, columns)
@@ -193,6 +201,7 @@ class HeMF(Fitted):
             train.scale,
             options,
             rng,
+            designs=designs(train, implicit=implicit, dtype=options.dtype),
             validate=validate,
             watch=None if validation is None else error_on(validation, train, limits),
             callbacks=told,

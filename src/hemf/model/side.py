@@ -12,6 +12,7 @@ from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
+from hemf.model.regression import Regression
 from hemf.model.stranger import prior_predictive
 
 
@@ -44,6 +45,8 @@ class Side:
     communities: Communities
     noise_scales: NoiseScales | None = None
     """How noisy each row's ratings are; None where all are equally so."""
+    regression: Regression | None = None
+    """What features say of the rows; None without any."""
 
     def __post_init__(self) -> None:
         # Made for the communities as they are, and kept with these; no part of what is believed.
@@ -69,6 +72,12 @@ class Side:
     def factor_means(self) -> Float64:
         """m_i on the coordinates that the posterior covers, (rows, order)."""
         return self.moments.mean[:, self.layout.free].astype(np.float64)
+
+    @property
+    def residual_means(self) -> Float64:
+        """m_i less what features say of the row: what communities are of, (rows, order)."""
+        means = self.factor_means
+        return means if self.regression is None else means - self.regression.shift
 
     def refresh(self, statistics: Statistics | None = None) -> None:
         """Bring q(π) and q(φ) to their optimum for these statistics and the present prior."""
