@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
-from hemf.inference.regress import learn_precisions, regress
+from hemf.inference.regress import learn_precisions, regress, with_penalty
 from hemf.inference.start import seed_communities
 from hemf.model import bound
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
@@ -41,11 +41,11 @@ class Schedule:
         """Whether features' precisions are learnt: more and more seldom, for the sake of time.
 
         >>> [sweep for sweep in range(30) if Schedule().features_due(sweep)]
-        [3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27]
+        [3, 4, 6, 9, 13, 19, 28]
         """
         due = self.hold_scale
         while due < sweep:
-            due += max(1, due // 4)
+            due += max(1, due // 2)
         return due == sweep
 
     def settling(self, *, seeds: bool, scales: bool) -> int:
@@ -168,7 +168,9 @@ def update_side(
             shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
-    side.refresh(regress(side, statistics))
+    side.statistics = with_penalty(side, statistics)
+    regress(side)
+    side.refresh()
 
 
 def learn_noise(state: BatchState) -> None:

@@ -11,23 +11,28 @@ from hemf.model.side import Side
 LEAST_CHANGE = 0.02  # of a precision that is worth a new factorisation
 
 
-def regress(side: Side, statistics: Statistics) -> Statistics:
-    """Bring q(V) to its optimum for the rows as they are; return the statistics under it.
-
-    ``statistics`` are what a half-sweep returned: those of a_i - f_i, f_i what features said.
-    """
-    before = side.regression
-    if before is None:
+def with_penalty(side: Side, statistics: Statistics) -> Statistics:
+    """Count MᵀΛM beside the rows' own statistics, which are those of a_i - f_i."""
+    if side.regression is None:
         return statistics
+    return replace(statistics, scatter=statistics.scatter + side.regression.penalty)
+
+
+def regress(side: Side) -> None:
+    """Bring q(V) to its optimum for the rows as they are; the statistics follow."""
+    before, statistics = side.regression, side.statistics
+    if before is None:
+        return
     mean, membership = side.factor_means, side.membership.astype(float)
     after = before.fitted(mean - membership @ side.communities.mean)
-    side.regression = after
     left, change = mean - before.shift, after.shift - before.shift
     cross = left.T @ change
-    return replace(
+    moved = change.T @ change - cross - cross.T + (after.penalty - before.penalty)
+    side.regression = after
+    side.statistics = replace(
         statistics,
         first=statistics.first - membership.T @ change,
-        scatter=statistics.scatter - cross - cross.T + change.T @ change + after.penalty,
+        scatter=statistics.scatter + moved,
     )
 
 
