@@ -164,10 +164,19 @@ class HeMF(Fitted):
         y: Any = None,
         *,
         columns: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
         validation: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Learn from ratings; anything `Ratings.from_any` reads.
+
+        ``user_features`` and ``item_features`` are what is known of them beside: a DataFrame with a
+        column of ids, a matrix whose row k is about id k, a pair of ids and matrix, a dict from id
+        to row, or a list of such; dense or sparse. Numbers are standardised, text and categories
+        have a column for each value, and "Action|Comedy" is two labels. Who is missing there, or
+        has a value missing, counts as average. Those that have features but no rating are predicted
+        from their features.
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
@@ -178,7 +187,7 @@ class HeMF(Fitted):
         from hemf.inference.fit import fit_batch
         from hemf.memory import check_memory
         from hemf.options import fit_options, generator, online_options, resolved_range
-        from hemf.sideinfo import designs
+        from hemf.sideinfo import side_information
         from hemf.training import error_on, hold_out, standardised
 
         options, rng = fit_options(self), generator(self.rng)
@@ -192,16 +201,18 @@ class HeMF(Fitted):
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
         check_memory(data, options, validated=self.validation_fraction > 0)
+        features = {"user": user_features, "item": item_features}
         train, held_out, validate = data, None, None
         if self.validation_fraction:
             train, held_out, validate = hold_out(data, self.validation_fraction, rng)
         rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
+        designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
         result = fit_batch(
             rows,
             train.scale,
             options,
             rng,
-            designs=designs(train, implicit=implicit, dtype=options.dtype),
+            designs=designs,
             validate=validate,
             watch=None if validation is None else error_on(validation, train, limits),
             callbacks=told,
@@ -214,6 +225,7 @@ class HeMF(Fitted):
             self.rating_scale_ = train.scale
             self.history_ = result.history
             self.converged_ = result.converged
+            self._given = given
             self._adopt(result.state, coupled=options.coupled)
         return self
 
@@ -244,6 +256,7 @@ class HeMF(Fitted):
         from hemf.streaming import partial_fit
 
         with self._turn:
+            self._refuse_features("partial_fit")
             partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
         return self
 
@@ -264,6 +277,7 @@ class HeMF(Fitted):
         from hemf.streaming import predict_then_learn
 
         return_seconds = switch("return_seconds", return_seconds)
+        self._refuse_features("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
@@ -277,6 +291,7 @@ class HeMF(Fitted):
         from hemf.visitor import fold_in
 
         with self._turn:
+            self._refuse_features("fold_in")
             return fold_in(self, ratings, y, columns=columns)
 
     # -- prediction ----------------------------------------------------------------------------
@@ -300,8 +315,8 @@ class HeMF(Fitted):
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
-        that is, have a rating in training: strangers get what the model expects of a newcomer
-        (``unknown="error"``: an error).
+        that is, have a rating in training: strangers get what the model expects of a newcomer, with
+        the features that they had in `fit` if any (``unknown="error"``: an error).
         """
         choice("unknown", unknown, ("prior", "error"))
         return_std = switch("return_std", return_std)
@@ -326,14 +341,14 @@ class HeMF(Fitted):
             known_users, known_items = self._vocabularies()
             users, items = pairs_from_any(users, users=known_users, items=known_items)
         user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
-        user_rows = self._learnt("user", self._rows("user", user_ids))
-        item_rows = self._learnt("item", self._rows("item", item_ids))
+        user_rows, left_rows = self._known_and_placed("user", user_ids)
+        item_rows, right_rows = self._known_and_placed("item", item_ids)
         if unknown == "error":
             self._refuse("user", user_ids, user_rows < 0)
             self._refuse("item", item_ids, item_rows < 0)
         left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
         right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
-        mean, variance = pair_moments(left, right, user_rows, item_rows, variance=return_std)
+        mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
         answer: list[Any] = [self._to_rating(mean)]
         if return_std:
             if include_noise:

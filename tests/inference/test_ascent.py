@@ -10,7 +10,6 @@ import pytest
 
 from hemf.inference import moves
 from hemf.inference.batch import BatchState, learn_noise
-from hemf.inference.regress import learn_precisions
 from hemf.inference.empirical import (
     best_centre,
     best_concentration,
@@ -18,6 +17,7 @@ from hemf.inference.empirical import (
     best_scale,
     best_spread,
 )
+from hemf.inference.regress import learn_precisions
 from hemf.kernels import reference
 from hemf.model import ridge
 from hemf.model.noise import learn_scales, scale_posterior

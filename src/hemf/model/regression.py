@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 from hemf.model.design import Design
 from hemf.model.packing import Float64
 from hemf.model.ridge import Solver, Spread, solver
+from hemf.model.stranger import Hint
 
 START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
@@ -94,10 +95,25 @@ class Regression:
             return self
         return self._with(precision=wanted)
 
-    def predicted(self, features: csr_array) -> tuple[Float64, Float64]:
-        """Return Mᵀx and xᵀCx of rows with other features, encoded alike."""
-        shift = np.asarray(features @ self.coefficients, np.float64)
-        return shift, self.solver.variance(features, self.precision)
+    def hint(self, features: csr_array) -> Hint:
+        """Return what is said of other rows by these features, of the first columns of X.
+
+        The other columns are not known: they are expected to be what they are on average, and
+        what they say of the rows here, where they are known, shows how uncertain that leaves us.
+        """
+        known, matrix = features.shape[1], self.design.matrix
+        rest = self.coefficients.copy()
+        rest[:known] = 0.0
+        said = np.asarray(matrix @ rest, np.float64)
+        average = said.mean(axis=0)
+        away = said - average
+        leverage = np.full(features.shape[0], self.spread.leverage / max(1, self.design.n_rows))
+        if known:
+            shape = (features.shape[0], self.design.n_columns)
+            whole = csr_array((features.data, features.indices, features.indptr), shape=shape)
+            leverage = self.solver.variance(whole, self.precision)
+        shift = np.asarray(features @ self.coefficients[:known], np.float64) + average
+        return Hint(shift, leverage, np.asarray(away.T @ away / max(1, self.design.n_rows)))
 
     def _with(self, **changes: Float64 | Spread) -> Regression:
         changed = replace(self, **changes)  # type: ignore[arg-type]

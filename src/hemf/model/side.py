@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hemf.model.communities import Communities, Statistics, community_posterior
 from hemf.model.hyper import Prior
@@ -90,8 +91,24 @@ class Side:
         """Mean and packed second moment of a row that nothing is known of."""
         if self._stranger is None or self._stranger[0] is not self.communities:
             moments = prior_predictive(self.communities, self.layout)
+            if self.regression is not None:
+                hint = self.regression.hint(csr_array((1, 0)))
+                mean, second = prior_predictive(self.communities, self.layout, hint)
+                moments = mean[0], second[0]
             self._stranger = self.communities, moments
         return self._stranger[1]
+
+    def newcomers(self, features: csr_array) -> Moments:
+        """Moments of rows that have no ratings, but these features.
+
+        They are of the first columns of the regression's design; what the others would be is not
+        known.
+        """
+        assert self.regression is not None
+        hint = self.regression.hint(features)
+        mean, second = prior_predictive(self.communities, self.layout, hint)
+        dtype = self.moments.mean.dtype
+        return Moments(mean.astype(dtype), second.astype(dtype))
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""
