@@ -200,13 +200,14 @@ class HeMF(Fitted):
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
-        check_memory(data, options, validated=self.validation_fraction > 0)
         features = {"user": user_features, "item": item_features}
         train, held_out, validate = data, None, None
         if self.validation_fraction:
             train, held_out, validate = hold_out(data, self.validation_fraction, rng)
-        rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
         designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
+        validated = self.validation_fraction > 0
+        check_memory(data, options, validated=validated, designs=designs)
+        rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
         result = fit_batch(
             rows,
             train.scale,

@@ -55,7 +55,7 @@ def read_table(features: Any, side: str) -> Table:
         table = _of_matrix(np.arange(rows), features, where)
     else:
         table = _of_frame(features, side, where)
-    return _checked(table, side, where)
+    return _checked(table, side)
 
 
 def _of_matrix(ids: Any, matrix: Any, where: str) -> Table:
@@ -90,7 +90,7 @@ def _of_mapping(rows: Mapping[Any, Any], where: str) -> Table:
         names = dict.fromkeys(name for row in values for name in row)
         columns = {str(name): [row.get(name) for row in values] for name in names}
         return _of_columns(ids, columns)
-    if all(_is_number(row) or row is None or _is_label(row) for row in values):
+    if all(isinstance(row, (str, set, frozenset)) or np.ndim(row) == 0 for row in values):
         return _of_columns(ids, {"value": values})
     lengths = {len(row) for row in values}
     if len(lengths) > 1:
@@ -114,7 +114,7 @@ def _of_frame(features: Any, side: str, where: str) -> Table:
     place = id_column(names, side)
     index = getattr(features, "index", None)
     if place is not None:
-        ids = eager[names.pop(place)].to_numpy()
+        ids = eager.get_column(names.pop(place)).to_numpy()
     elif index is not None and type(index).__name__ != "RangeIndex":
         ids = index.to_numpy()
     else:
@@ -125,7 +125,7 @@ def _of_frame(features: Any, side: str, where: str) -> Table:
         )
     columns = {}
     for name in names:
-        column = eager[name]
+        column = eager.get_column(name)
         if column.dtype.is_temporal():
             column = column.cast(nw.Datetime("us")).dt.timestamp("us")
         is_number = column.dtype.is_numeric() or column.dtype == nw.Boolean
@@ -164,53 +164,39 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number, np.bool_))
 
 
-def _is_label(value: Any) -> bool:
-    return isinstance(value, (str, set, frozenset))
-
-
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
-def _checked(table: Table, side: str, where: str) -> Table:
+def _checked(table: Table, side: str) -> Table:
     """Refuse what cannot be meant."""
     if not len(table.ids):
-        raise DataError(f"{where}: there are no rows")
-    numbers = table.numbers
-    entries = numbers.data if sp.issparse(numbers) else numbers
-    if np.isinf(entries).any():
-        coordinates = sp.coo_array(numbers) if sp.issparse(numbers) else None
-        if coordinates is not None:
-            row = int(coordinates.row[np.isinf(coordinates.data)][0])
-        else:
-            row = int(np.argwhere(np.isinf(numbers))[0, 0])
-        raise DataError(
-            f"{where}: the features of {side} {table.ids[row]!r} at row {row} hold an infinite "
-            "number; leave it out (NaN) or bound it",
-            value=table.ids[row],
-            row=row,
-        )
-    if sp.issparse(numbers) and np.isnan(entries).any():
-        row = int(sp.coo_array(numbers).row[np.isnan(sp.coo_array(numbers).data)][0])
-        raise DataError(
-            f"{where}: the features of {side} {table.ids[row]!r} at row {row} hold NaN; in a "
-            "sparse matrix what is not stored is zero, so leave it out",
-            value=table.ids[row],
-            row=row,
-        )
+        raise DataError(f"{side}_features: there are no rows")
+    entries = sp.coo_array(table.numbers)
+    infinite = np.isinf(entries.data)
+    if infinite.any():
+        raise _complaint(
+            table, int(entries.row[infinite][0]), side, "holds an infinite number in its features; "
+            "leave it out (NaN) or bound it",
+        )  # fmt: skip
+    if sp.issparse(table.numbers) and np.isnan(entries.data).any():
+        raise _complaint(
+            table, int(entries.row[np.isnan(entries.data)][0]), side, "holds NaN in its features; "
+            "in a sparse matrix what is not stored is zero, so leave it out",
+        )  # fmt: skip
     rows = Vocabulary().add(table.ids)
     first = np.unique(rows, return_index=True)[1]
     if first.size < rows.size:
         again = int(np.setdiff1d(np.arange(rows.size), first)[0])
-        raise DataError(
-            f"{where}: {side} {table.ids[again]!r} at row {again} has features already; give each "
-            f"{side} one row",
-            value=table.ids[again],
-            row=again,
-        )
+        raise _complaint(table, again, side, f"has features already; give each {side} one row")
     return table
+
+
+def _complaint(table: Table, row: int, side: str, what: str) -> DataError:
+    value = table.ids[row : row + 1].tolist()[0]
+    return DataError(f"{side}_features: {side} {value!r} at row {row} {what}", value=value, row=row)
 
 
 def parts_of(features: Any) -> Sequence[Any]:
