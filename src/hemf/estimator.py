@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hemf.arguments import paired
-from hemf.errors import DataError
 from hemf.fitted import SIDES, Fitted
-from hemf.parameters import choice, functions, switch, whole_number
-from hemf.ratings import Ratings, pairs_from_any
+from hemf.parameters import choice, switch, whole_number
+from hemf.ratings import pairs_from_any
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
@@ -184,50 +183,17 @@ class HeMF(Fitted):
         nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
         was.
         """
-        from hemf.inference.fit import fit_batch
-        from hemf.memory import check_memory
-        from hemf.options import fit_options, generator, online_options, resolved_range
-        from hemf.sideinfo import side_information
-        from hemf.training import error_on, hold_out, standardised
+        from hemf.fitting import fit
 
-        options, rng = fit_options(self), generator(self.rng)
-        told = functions("callbacks", callbacks)
-        implicit = switch("implicit_features", self.implicit_features)
-        online_options(self)  # checked now rather than when the first rating arrives
-        if y is not None:
-            users, items = pairs_from_any(ratings, columns)
-            ratings, columns = (users, items, y), None
-        data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
-        if not data.n_ratings:
-            raise DataError("there are no ratings to learn from")
-        features = {"user": user_features, "item": item_features}
-        train, held_out, validate = data, None, None
-        if self.validation_fraction:
-            train, held_out, validate = hold_out(data, self.validation_fraction, rng)
-        designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
-        validated = self.validation_fraction > 0
-        check_memory(data, options, validated=validated, designs=designs)
-        rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
-        result = fit_batch(
-            rows,
-            train.scale,
-            options,
-            rng,
-            designs=designs,
-            validate=validate,
-            watch=None if validation is None else error_on(validation, train, limits),
-            callbacks=told,
+        fit(
+            self,
+            ratings,
+            y,
+            columns=columns,
+            features={"user": user_features, "item": item_features},
+            validation=validation,
+            callbacks=callbacks,
         )
-        with self._turn:
-            self._table = train
-            self.held_out_ = held_out
-            self.rating_range_ = limits
-            self.global_mean_ = train.mean
-            self.rating_scale_ = train.scale
-            self.history_ = result.history
-            self.converged_ = result.converged
-            self._given = given
-            self._adopt(result.state, coupled=options.coupled)
         return self
 
     def partial_fit(
