@@ -183,6 +183,8 @@ def fit_batch(
     for side in final.sides.values():
         if (np.diff(side.statistics.size) > 0.0).any():  # largest first, for people
             side.select(np.argsort(-side.statistics.size, kind="stable"))
+        if side.regression is not None:
+            side.regression = side.regression.at_rest()
     return FitResult(final, history, done)
 
 

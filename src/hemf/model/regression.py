@@ -115,6 +115,10 @@ class Regression:
         shift = np.asarray(features @ self.coefficients[:known], np.float64) + average
         return Hint(shift, leverage, np.asarray(away.T @ away / max(1, self.design.n_rows)))
 
+    def at_rest(self) -> Regression:
+        """Return the same without the matrices that it was solved with; they are made if needed."""
+        return replace(self)
+
     def _with(self, **changes: Float64 | Spread) -> Regression:
         changed = replace(self, **changes)  # type: ignore[arg-type]
         changed.__dict__["solver"] = self.solver  # the features are the same
