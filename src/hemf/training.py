@@ -82,20 +82,26 @@ def error_on(
     if not actual.size:
         raise DataError("there are no ratings to report the error on")
 
-    def rows_of(ids: Any, known: Any, table: Sparse) -> npt.NDArray[np.int64]:
+    def rows_of(ids: Any, known: Any, table: Sparse) -> tuple[npt.NDArray[np.int64], Any]:
         rows = known.rows(ids)
         unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
-        return np.where((rows < 0) | unrated, -1, rows).astype(np.int64)  # -1 is the stranger's
+        return rows.astype(np.int64), (rows < 0) | unrated
 
-    user_rows = rows_of(users, train.users, train.by_user)
-    item_rows = rows_of(items, train.items, train.by_item)
+    found = {
+        "user": rows_of(users, train.users, train.by_user),
+        "item": rows_of(items, train.items, train.by_item),
+    }
 
     def error(state: BatchState) -> float:
-        left, right = (
-            with_stranger(state.sides[name]) if (rows < 0).any() else state.sides[name].moments
-            for name, rows in (("user", user_rows), ("item", item_rows))
+        moments, rows = {}, {}
+        for name, (own, unrated) in found.items():
+            side = state.sides[name]
+            # -1 is the stranger's; but where features tell of a row, it is none
+            rows[name] = own if side.regression is not None else np.where(unrated, -1, own)
+            moments[name] = with_stranger(side) if (rows[name] < 0).any() else side.moments
+        mean, _ = pair_moments(
+            moments["user"], moments["item"], rows["user"], rows["item"], variance=False
         )
-        mean, _ = pair_moments(left, right, user_rows, item_rows, variance=False)
         predicted = train.mean + train.scale * mean
         if limits is not None:
             np.clip(predicted, *limits, out=predicted)

@@ -11,10 +11,12 @@ from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.moods import Moods, update_moods
+from hemf.inference.regress import learn_precisions, regress, with_penalty
 from hemf.inference.start import seed_communities
 from hemf.model import bound
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
 from hemf.model.packing import Float64
+from hemf.model.regression import regression_term
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -37,6 +39,17 @@ class Schedule:
     """Sweeps before moods are learnt: sooner, what is not learnt yet passes for mood."""
     merge_every: int = 3
     """Sweeps between attempts to merge communities."""
+
+    def features_due(self, sweep: int) -> bool:
+        """Whether features' precisions are learnt: more and more seldom, for the sake of time.
+
+        >>> [sweep for sweep in range(30) if Schedule().features_due(sweep)]
+        [3, 4, 6, 9, 13, 19, 28]
+        """
+        due = self.hold_scale
+        while due < sweep:
+            due += max(1, due // 2)
+        return due == sweep
 
     def settling(self, *, seeds: bool, scales: bool) -> int:
         """Sweeps before which nothing can be called settled: parts of the model are still held."""
@@ -118,6 +131,8 @@ def bound_terms(
             terms[f"{name} {term}"] = value
         if side.noise_scales is not None:
             terms[f"{name} noise"] = noise_term(side.noise_scales, counts[name])
+        if side.regression is not None:
+            terms[f"{name} features"] = regression_term(side.regression)
     return terms
 
 
@@ -131,7 +146,7 @@ def update_side(
     scales: bool = True,
     n_jobs: int | None = None,
 ) -> None:
-    """One half-sweep: rows, noise scales, then communities, of one side.
+    """One half-sweep: rows, noise scales, regression on features, communities, of one side.
 
     ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too,
     without ``scales`` the noise scales.
@@ -145,6 +160,7 @@ def update_side(
         other_weight=other.weights,
         coupled=coupled,
         hold=hold,
+        shift=None if side.regression is None else side.regression.shift,
     )
     statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
@@ -162,7 +178,9 @@ def update_side(
             shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
-    side.refresh(statistics)
+    side.statistics = with_penalty(side, statistics)
+    regress(side)
+    side.refresh()
 
 
 def learn_noise(state: BatchState) -> None:
@@ -213,6 +231,8 @@ def sweep(
                 structure=settled,
                 scale=settled and state.sweeps >= schedule.hold_scale,
             )
+            if schedule.features_due(state.sweeps):
+                learn_precisions(side)
     if state.seeded_at is not None:
         since = state.sweeps - state.seeded_at
         if since >= schedule.hold_structure and since % schedule.merge_every == 0:
