@@ -48,6 +48,9 @@ class HeMF(Fitted):
         Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
         nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
+    moods
+        Whether raters' moods are learnt: an offset that ratings of one sitting share, and that
+        lasts for some. Takes ratings with timestamps; see ``timestamps`` of `predict`.
     implicit_features
         Whether which items a user has rated at all, and which users an item was rated by, say
         something of their tastes and offsets, whatever the ratings were. A side with features, of
@@ -111,6 +114,7 @@ class HeMF(Fitted):
         item_covariances: str = "own",
         membership: str = "coupled",
         noise_scales: str | None = "both",
+        moods: bool = False,
         implicit_features: bool = False,
         evb: str | None = "closed",
         concentration: float = 1.0,
@@ -137,6 +141,7 @@ class HeMF(Fitted):
         self.item_covariances = item_covariances
         self.membership = membership
         self.noise_scales = noise_scales
+        self.moods = moods
         self.implicit_features = implicit_features
         self.evb = evb
         self.concentration = concentration
@@ -224,6 +229,7 @@ class HeMF(Fitted):
 
         with self._turn:
             self._refuse_features("partial_fit")
+            self._refuse_moods("partial_fit")
             partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
         return self
 
@@ -245,6 +251,7 @@ class HeMF(Fitted):
 
         return_seconds = switch("return_seconds", return_seconds)
         self._refuse_features("predict_then_learn")
+        self._refuse_moods("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
@@ -268,6 +275,7 @@ class HeMF(Fitted):
         users: Any,
         items: Any = None,
         *,
+        timestamps: Any = None,
         return_std: bool = False,
         include_noise: bool = True,
         return_known: bool = False,
@@ -278,7 +286,8 @@ class HeMF(Fitted):
         ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
         way round. A tuple is one id where ids of its side are tuples, otherwise several; this holds
         for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
-        array.
+        array. ``timestamps``, one or as many, say when: a model with ``moods`` then expects the
+        mood of that time, and without them none in particular. Other models do not look at them.
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
@@ -290,12 +299,15 @@ class HeMF(Fitted):
         include_noise = switch("include_noise", include_noise)
         return_known = switch("return_known", return_known)
         with self._turn:
-            return self._predict(users, items, return_std, include_noise, return_known, unknown)
+            return self._predict(
+                users, items, timestamps, return_std, include_noise, return_known, unknown
+            )
 
     def _predict(
         self,
         users: Any,
         items: Any,
+        timestamps: Any,
         return_std: bool,
         include_noise: bool,
         return_known: bool,
@@ -316,10 +328,12 @@ class HeMF(Fitted):
         left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
         right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
         mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
+        mood, mood_variance = self._mood(user_rows, timestamps)
+        mean += mood
         answer: list[Any] = [self._to_rating(mean)]
         if return_std:
             if include_noise:
-                variance = variance + self._noise(user_rows, item_rows)
+                variance = variance + self._noise(user_rows, item_rows) + mood_variance
             answer.append(np.sqrt(variance) * self.rating_scale_)
         if return_known:
             answer.append((user_rows >= 0) & (item_rows >= 0))
@@ -335,8 +349,8 @@ class HeMF(Fitted):
         from hemf.training import explained_share, rated_pairs
 
         self._fitted()
-        users, items, actual = rated_pairs(ratings, y, columns, like=self.ratings_)
-        return explained_share(actual, self.predict(users, items))
+        users, items, actual, times = rated_pairs(ratings, y, columns, like=self.ratings_)
+        return explained_share(actual, self.predict(users, items, timestamps=times))
 
     def recommend(
         self,

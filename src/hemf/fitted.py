@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arguments import as_ids
+from hemf.arguments import as_ids, as_times
 from hemf.errors import NotFittedError, ParameterError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
@@ -43,6 +43,7 @@ class Fitted(Parametrised):
     _table: Ratings
     _given: Mapping[str, Given] = MappingProxyType({})
     implicit_features: bool
+    moods: bool
     _edition: int = 0
 
     def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
@@ -220,6 +221,31 @@ class Fitted(Parametrised):
         """Features of those that have nothing else; None where there are none."""
         given = self._given.get(side)
         return given.features if given is not None and len(given.newcomers) else None
+
+    def _mood(self, user_rows: npt.NDArray[np.int64], timestamps: Any) -> tuple[Any, Any]:
+        """Mean and variance of users' moods at these times, standardised; row -1 is a stranger's.
+
+        Without times, of any mood.
+        """
+        from hemf.model.mood import any_mood
+
+        moods = getattr(self._fitted(), "moods", None)
+        if moods is None:
+            return 0.0, 0.0
+        if timestamps is None:
+            return any_mood(moods.prior)
+        mean, variance = moods.at(user_rows, as_times(timestamps, user_rows.size))
+        return mean, variance
+
+    def _refuse_moods(self, what: str) -> None:
+        """Raise an error where moods have a part in what is asked for."""
+        state = getattr(self, "state_", None)
+        if getattr(state, "moods", None) is not None or (state is None and self.moods):
+            raise ParameterError(
+                f"{what} is not there for models with moods yet; fit the model again with all of "
+                "the ratings, or with moods=False",
+                value=what,
+            )
 
     def _refuse_features(self, what: str) -> None:
         """Raise an error where features have a part in what is asked for."""

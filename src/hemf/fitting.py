@@ -38,6 +38,11 @@ def fit(
     data = Ratings.from_any(ratings, columns=columns, duplicates=model.duplicates)
     if not data.n_ratings:
         raise DataError("there are no ratings to learn from")
+    if options.moods and data.timestamps is None:
+        raise DataError(
+            "moods are learnt from when ratings were given, and these have no timestamps; give a "
+            "fourth column with them, or set moods=False"
+        )
     validated = model.validation_fraction > 0
     check_memory(data, options, validated=validated)
     train, held_out, validate = data, None, None
@@ -52,6 +57,7 @@ def fit(
         options,
         rng,
         designs=designs,
+        times=train.timestamps if options.moods else None,
         validate=validate,
         watch=None if validation is None else error_on(validation, train, limits),
         callbacks=told,

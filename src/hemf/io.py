@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hemf.archive import Members, decoded, described, encoded, read_array, restored, write_archive
 from hemf.errors import DataError, ModelFileError, ParameterError
+from hemf.moods_io import describe_moods, restore_moods
 from hemf.ratings import Ratings, Sparse, transposed
 from hemf.training import standardised
 from hemf.vocabulary import Vocabulary
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hemf.model.side import Side
 
 FORMAT = "hemf-model"
-VERSION = 3  # since 2, models that learn online; since 3, features
+VERSION = 3  # since 2, models that learn online; since 3, features and moods
 MANIFEST = "manifest.json"
 
 _SIDES = ("user", "item")
@@ -78,6 +79,7 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             side: describe_given(given, side, members) for side, given in model._given.items()
         },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
+        "moods": describe_moods(getattr(state, "moods", None), members),
         "online": learner and describe_online(learner.state, members),
         "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
@@ -201,6 +203,8 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
     _require_positive("state", state.noise, state.unit)
+    if manifest.get("moods") is not None:
+        restore_moods(manifest["moods"], state, ratings.timestamps, archive)
     # Files of before it was kept say how the fit was made in the parameter alone.
     coupled = manifest.get("coupled", model.membership == "coupled")
     model._adopt(state, coupled=bool(coupled))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hemf.inference.batch import BatchState
 
 Floats = npt.NDArray[np.float64]
+Wholes = npt.NDArray[np.int64]
 
 
 def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
@@ -56,11 +57,13 @@ def hold_out(
     train = data.select(kept)
     user_rows, item_rows, values = data.triples()
     users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
-    ratings = values[held]
+    ratings, times = values[held], None if data.timestamps is None else data.timestamps[held]
 
     def error(state: BatchState) -> float:
         left, right = state.sides["user"].moments, state.sides["item"].moments
         mean, _ = pair_moments(left, right, users, items, variance=False)
+        if state.moods is not None and times is not None:
+            mean += state.moods.at(users, times)[0]
         predicted = train.mean + train.scale * mean
         return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
 
@@ -78,7 +81,7 @@ def error_on(
     """
     from hemf.model.predictive import pair_moments, with_stranger
 
-    users, items, actual = rated_pairs(ratings, None, None, like=train)
+    users, items, actual, times = rated_pairs(ratings, None, None, like=train)
     if not actual.size:
         raise DataError("there are no ratings to report the error on")
 
@@ -102,6 +105,9 @@ def error_on(
         mean, _ = pair_moments(
             moments["user"], moments["item"], rows["user"], rows["item"], variance=False
         )
+        if state.moods is not None and times is not None:
+            known = np.where(found["user"][1], -1, found["user"][0])
+            mean += state.moods.at(known, times)[0]
         predicted = train.mean + train.scale * mean
         if limits is not None:
             np.clip(predicted, *limits, out=predicted)
@@ -112,8 +118,8 @@ def error_on(
 
 def rated_pairs(
     ratings: Any, y: Any, columns: Any, *, like: Ratings
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
-    """Return users, items and ratings of anything that `hemf.HeMF.fit` takes, row by row.
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats, Wholes | None]:
+    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` takes, row by row.
 
     Ids in text are read as those of ``like`` are, and a pair rated twice stays twice.
 
@@ -125,10 +131,12 @@ def rated_pairs(
         users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
         ratings, columns = (users, items, y), None
     if isinstance(ratings, Ratings):
-        return *pairs_from_any(ratings), ratings.by_user.values.astype(np.float64)
+        values = ratings.by_user.values.astype(np.float64)
+        return *pairs_from_any(ratings), values, ratings.timestamps
     read = read_columns(ratings, columns, users=like.users, items=like.items)
     assert read.ratings is not None
-    return read.users.decode(), read.items.decode(), read.ratings.astype(np.float64)
+    values = read.ratings.astype(np.float64)
+    return read.users.decode(), read.items.decode(), values, read.timestamps
 
 
 def explained_share(actual: Floats, predicted: Floats) -> float:

@@ -117,7 +117,7 @@ def predicted(model: HeMF | SGD, ratings: Ratings) -> tuple[Any, Any, Any]:
     users, items, actual = ratings.triples()
     pairs = ratings.users.ids[users], ratings.items.ids[items]
     if isinstance(model, HeMF):
-        return actual, *model.predict(*pairs, return_std=True)
+        return actual, *model.predict(*pairs, timestamps=ratings.timestamps, return_std=True)
     return actual, model.predict(*pairs), None
 
 

@@ -51,13 +51,15 @@ class Schedule:
             due += max(1, due // 2)
         return due == sweep
 
-    def settling(self, *, seeds: bool, scales: bool) -> int:
+    def settling(self, *, seeds: bool, scales: bool, moods: bool = False) -> int:
         """Sweeps before which nothing can be called settled: parts of the model are still held."""
         held = [self.hold_scale]
         if seeds:
             held.append(self.warm_up + self.hold_structure + 2)
         if scales:
             held.append(self.hold_noise + 2)
+        if moods:
+            held.append(self.hold_mood + 2)
         return max(held)
 
 

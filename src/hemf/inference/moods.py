@@ -68,11 +68,13 @@ class Moods:
         running = np.concatenate([[0.0], np.cumsum(each)])
         return np.asarray(running[rows.indptr[1:]] - running[rows.indptr[:-1]])
 
-    def taken_off(self, name: str) -> Array:
-        """Ratings of a side's table less the moods."""
-        ratings = self.ratings[name]
-        moods = self.posterior.mean.astype(ratings.dtype)
-        return np.asarray(ratings - moods[self.sitting[name]])
+    def rows_without(self, rows: dict[str, Rows]) -> dict[str, Rows]:
+        """Return the tables of both sides, the moods taken off their ratings."""
+        moods = self.posterior.mean.astype(self.ratings["user"].dtype)
+        return {
+            name: Rows(own.indptr, own.indices, self.ratings[name] - moods[self.sitting[name]])
+            for name, own in rows.items()
+        }
 
     def at(self, users: Wholes, when: Wholes) -> tuple[Float64, Float64]:
         """Mean and variance of these users' moods at these times; -1 is a stranger."""
@@ -100,10 +102,7 @@ def update_moods(state: BatchState, *, learn: bool, n_jobs: int | None = None) -
     change = precision @ squares - 2.0 * pull @ (posterior.mean - old.mean)
     state.squared_error = max(state.squared_error + state.noise * float(change), 0.0)
     state.moods = replace(moods, prior=used, posterior=posterior, divergence=sums.divergence)
-    state.rows = {
-        name: Rows(own.indptr, own.indices, state.moods.taken_off(name))
-        for name, own in state.rows.items()
-    }
+    state.rows = state.moods.rows_without(state.rows)
 
 
 def _gathered(state: BatchState, moods: Moods, threads: int) -> tuple[Float64, Float64]:
