@@ -23,7 +23,7 @@ from hemf.model.packing import Array, Float64
 DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
 PRECISE = 1500  # up to which that is done in float64 whatever the storage
 CHUNK_BYTES = 1 << 25  # of features that are made dense at a time
-ITERATIONS = 20  # of conjugate gradients in a sweep; the next one goes on from there
+ITERATIONS = 8  # of conjugate gradients in a sweep; the next one goes on from there
 ACCURACY = 1e-4  # of the residual, at which they end before
 
 
