@@ -18,7 +18,7 @@ CHAIN = ["kernels", "model", "engines", "inference", "estimator"]
 TOP = {"cli", "service", "reproduce"}
 """Nothing below imports these."""
 READING = {"ratings", "reading", "vocabulary"}
-LEAVES = {"evaluation", "datasets", *READING}
+LEAVES = {"evaluation", "datasets", "features", *READING}
 """Leaves know no model."""
 HEAVY = [
     "numba", "pandas", "polars", "matplotlib", "sklearn", "pyarrow", "rich", "typer", "scipy.stats",

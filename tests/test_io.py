@@ -383,7 +383,7 @@ def test_a_zip_of_something_else_is_no_model(tmp_path):
 def test_a_newer_format_asks_for_an_upgrade(bytes_of_tiny, tmp_path):
     newer = manifest_with(version=VERSION + 1, library="9.1", sides="told otherwise")
     path = changed(bytes_of_tiny, tmp_path / "m", manifestDOTjson=newer)
-    with pytest.raises(ModelFileError, match=r"hemf 9\.1 in format 3.*Upgrade hemf"):
+    with pytest.raises(ModelFileError, match=rf"hemf 9\.1 in format {VERSION + 1}.*Upgrade hemf"):
         HeMF.load(path)
 
 

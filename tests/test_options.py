@@ -57,6 +57,7 @@ BAD = {
     "validation_fraction": [-0.1, 0.95, 1.0, 1, NAN, True, "a tenth"],
     "rating_range": [(5, 1), (1, 1), (1, math.inf), (1,), 5, "stars", ("a", "b"), (1, 2, 3)],
     "duplicates": ["first", None],
+    "implicit_features": [None, "yes", 2],
     "history": ["some", 0, -3, 2.5, True],
     "forgetting": [0.0, 1.5, "x", (1.0, 2.0), (0.9,)],
     "refresh": [-1.0, "x"],

@@ -34,6 +34,23 @@ def as_ids(ids: Any, known: Vocabulary) -> tuple[Any, bool]:
     return (list(ids) if isinstance(ids, Iterator) else ids), False
 
 
+def as_times(timestamps: Any, n: int) -> npt.NDArray[np.int64]:
+    """Return times as whole numbers, one for each of n pairs; a single one is for all of them.
+
+    >>> as_times(7, 2)
+    array([7, 7])
+    """
+    from hemf.reading.values import timestamps_from
+
+    alone = isinstance(timestamps, str | bytes) or np.ndim(timestamps) == 0
+    times = timestamps_from([timestamps] if alone else timestamps)
+    if times.size == 1:
+        times = np.repeat(times, n)
+    if times.size != n:
+        raise DataError(f"there are {times.size} timestamps for {n} pairs", value=times.size)
+    return times
+
+
 def paired(users: tuple[Any, bool], items: tuple[Any, bool]) -> tuple[Any, Any, bool]:
     """Return ids of equal number, one repeated for many, and whether it was a single pair.
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hemf.arguments import paired
-from hemf.errors import DataError
 from hemf.fitted import SIDES, Fitted
-from hemf.parameters import choice, functions, switch, whole_number
-from hemf.ratings import Ratings, pairs_from_any
+from hemf.parameters import choice, switch, whole_number
+from hemf.ratings import pairs_from_any
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
@@ -49,6 +48,13 @@ class HeMF(Fitted):
         Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
         nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
+    moods
+        Whether raters' moods are learnt: an offset that ratings of one sitting share, and that
+        lasts for some. Takes ratings with timestamps; see ``timestamps`` of `predict`.
+    implicit_features
+        Whether which items a user has rated at all, and which users an item was rated by, say
+        something of their tastes and offsets, whatever the ratings were. A side with features, of
+        this kind or given to `fit`, has ``"tied"`` covariances.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
         α and ι0, or ``None`` to leave them at their start.
@@ -108,6 +114,8 @@ class HeMF(Fitted):
         item_covariances: str = "own",
         membership: str = "coupled",
         noise_scales: str | None = "both",
+        moods: bool = False,
+        implicit_features: bool = False,
         evb: str | None = "closed",
         concentration: float = 1.0,
         spread: float = 1.0,
@@ -133,6 +141,8 @@ class HeMF(Fitted):
         self.item_covariances = item_covariances
         self.membership = membership
         self.noise_scales = noise_scales
+        self.moods = moods
+        self.implicit_features = implicit_features
         self.evb = evb
         self.concentration = concentration
         self.spread = spread
@@ -158,10 +168,19 @@ class HeMF(Fitted):
         y: Any = None,
         *,
         columns: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
         validation: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Learn from ratings; anything `Ratings.from_any` reads.
+
+        ``user_features`` and ``item_features`` are what is known of them beside: a DataFrame with a
+        column of ids, a matrix whose row k is about id k, a pair of ids and matrix, a dict from id
+        to row, or a list of such; dense or sparse. Numbers are standardised, text and categories
+        have a column for each value, and "Action|Comedy" is two labels. Who is missing there, or
+        has a value missing, counts as average. Those that have features but no rating are predicted
+        from their features.
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
@@ -169,43 +188,17 @@ class HeMF(Fitted):
         nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
         was.
         """
-        from hemf.inference.fit import fit_batch
-        from hemf.memory import check_memory
-        from hemf.options import fit_options, generator, online_options, resolved_range
-        from hemf.training import error_on, hold_out, standardised
+        from hemf.fitting import fit
 
-        options, rng = fit_options(self), generator(self.rng)
-        told = functions("callbacks", callbacks)
-        online_options(self)  # checked now rather than when the first rating arrives
-        if y is not None:
-            users, items = pairs_from_any(ratings, columns)
-            ratings, columns = (users, items, y), None
-        data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
-        if not data.n_ratings:
-            raise DataError("there are no ratings to learn from")
-        check_memory(data, options, validated=self.validation_fraction > 0)
-        train, held_out, validate = data, None, None
-        if self.validation_fraction:
-            train, held_out, validate = hold_out(data, self.validation_fraction, rng)
-        rows, limits = standardised(train, options.dtype), resolved_range(self.rating_range, data)
-        result = fit_batch(
-            rows,
-            train.scale,
-            options,
-            rng,
-            validate=validate,
-            watch=None if validation is None else error_on(validation, train, limits),
-            callbacks=told,
+        fit(
+            self,
+            ratings,
+            y,
+            columns=columns,
+            features={"user": user_features, "item": item_features},
+            validation=validation,
+            callbacks=callbacks,
         )
-        with self._turn:
-            self._table = train
-            self.held_out_ = held_out
-            self.rating_range_ = limits
-            self.global_mean_ = train.mean
-            self.rating_scale_ = train.scale
-            self.history_ = result.history
-            self.converged_ = result.converged
-            self._adopt(result.state, coupled=options.coupled)
         return self
 
     def partial_fit(
@@ -235,6 +228,8 @@ class HeMF(Fitted):
         from hemf.streaming import partial_fit
 
         with self._turn:
+            self._refuse_features("partial_fit")
+            self._refuse_moods("partial_fit")
             partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
         return self
 
@@ -255,6 +250,8 @@ class HeMF(Fitted):
         from hemf.streaming import predict_then_learn
 
         return_seconds = switch("return_seconds", return_seconds)
+        self._refuse_features("predict_then_learn")
+        self._refuse_moods("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
@@ -268,6 +265,7 @@ class HeMF(Fitted):
         from hemf.visitor import fold_in
 
         with self._turn:
+            self._refuse_features("fold_in")
             return fold_in(self, ratings, y, columns=columns)
 
     # -- prediction ----------------------------------------------------------------------------
@@ -277,6 +275,7 @@ class HeMF(Fitted):
         users: Any,
         items: Any = None,
         *,
+        timestamps: Any = None,
         return_std: bool = False,
         include_noise: bool = True,
         return_known: bool = False,
@@ -287,24 +286,28 @@ class HeMF(Fitted):
         ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
         way round. A tuple is one id where ids of its side are tuples, otherwise several; this holds
         for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
-        array.
+        array. ``timestamps``, one or as many, say when: a model with ``moods`` then expects the
+        mood of that time, and without them none in particular. Other models do not look at them.
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
-        that is, have a rating in training: strangers get what the model expects of a newcomer
-        (``unknown="error"``: an error).
+        that is, have a rating in training: strangers get what the model expects of a newcomer, with
+        the features that they had in `fit` if any (``unknown="error"``: an error).
         """
         choice("unknown", unknown, ("prior", "error"))
         return_std = switch("return_std", return_std)
         include_noise = switch("include_noise", include_noise)
         return_known = switch("return_known", return_known)
         with self._turn:
-            return self._predict(users, items, return_std, include_noise, return_known, unknown)
+            return self._predict(
+                users, items, timestamps, return_std, include_noise, return_known, unknown
+            )
 
     def _predict(
         self,
         users: Any,
         items: Any,
+        timestamps: Any,
         return_std: bool,
         include_noise: bool,
         return_known: bool,
@@ -317,18 +320,20 @@ class HeMF(Fitted):
             known_users, known_items = self._vocabularies()
             users, items = pairs_from_any(users, users=known_users, items=known_items)
         user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
-        user_rows = self._learnt("user", self._rows("user", user_ids))
-        item_rows = self._learnt("item", self._rows("item", item_ids))
+        user_rows, left_rows = self._known_and_placed("user", user_ids)
+        item_rows, right_rows = self._known_and_placed("item", item_ids)
         if unknown == "error":
             self._refuse("user", user_ids, user_rows < 0)
             self._refuse("item", item_ids, item_rows < 0)
         left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
         right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
-        mean, variance = pair_moments(left, right, user_rows, item_rows, variance=return_std)
+        mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
+        mood, mood_variance = self._mood(user_rows, timestamps)
+        mean += mood
         answer: list[Any] = [self._to_rating(mean)]
         if return_std:
             if include_noise:
-                variance = variance + self._noise(user_rows, item_rows)
+                variance = variance + self._noise(user_rows, item_rows) + mood_variance
             answer.append(np.sqrt(variance) * self.rating_scale_)
         if return_known:
             answer.append((user_rows >= 0) & (item_rows >= 0))
@@ -344,8 +349,8 @@ class HeMF(Fitted):
         from hemf.training import explained_share, rated_pairs
 
         self._fitted()
-        users, items, actual = rated_pairs(ratings, y, columns, like=self.ratings_)
-        return explained_share(actual, self.predict(users, items))
+        users, items, actual, times = rated_pairs(ratings, y, columns, like=self.ratings_)
+        return explained_share(actual, self.predict(users, items, timestamps=times))
 
     def recommend(
         self,

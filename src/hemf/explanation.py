@@ -41,7 +41,8 @@ class Explanation:
 
     ``global_mean + user_offset + item_offset + interaction`` is the prediction before it is
     clipped to the rating range. Of ``user_offset + interaction``, the user's own ratings make up
-    ``from_ratings`` and the communities that the user falls into the rest.
+    ``from_ratings``, the user's features ``from_features``, and the communities that the user falls
+    into the rest.
 
     >>> from hemf import HeMF
     >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
@@ -71,6 +72,8 @@ class Explanation:
     """How well the user's taste and the item go together."""
     from_ratings: float
     """Sum of the contributions of all ratings of the user, those beyond ``reasons`` included."""
+    from_features: float
+    """What features of the user, given or implicit, say; 0 where user or item is unknown."""
     uncertainty: dict[str, float]
     """Shares of the variance: "noise" of the ratings, not knowing the "user" well, not knowing the
     "item" well, and "both" at once."""
@@ -83,8 +86,8 @@ class Explanation:
 
     @property
     def from_communities(self) -> float:
-        """The part of ``user_offset + interaction`` that the user's ratings do not account for."""
-        return self.user_offset + self.interaction - self.from_ratings
+        """What of ``user_offset + interaction`` neither ratings nor features account for."""
+        return self.user_offset + self.interaction - self.from_ratings - self.from_features
 
     def __str__(self) -> str:
         parts = f"mean {self.global_mean:.3g}, user {self.user_offset:+.2g}, item "
@@ -125,10 +128,11 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
     state, scale = model._fitted(), model.rating_scale_
     users, items = _one(model, "user", user), _one(model, "item", item)
-    user_row = int(model._learnt("user", model._rows("user", users))[0])
-    item_row = int(model._learnt("item", model._rows("item", items))[0])
+    user_row, user_place = (int(rows[0]) for rows in model._known_and_placed("user", users))
+    item_row, item_place = (int(rows[0]) for rows in model._known_and_placed("item", items))
     mean, std = model.predict(users, items, return_std=True)
-    left, right = _belief(state.sides["user"], user_row), _belief(state.sides["item"], item_row)
+    left = _belief(state.sides["user"], user_row, model._moments_at("user", user_place))
+    right = _belief(state.sides["item"], item_row, model._moments_at("item", item_place))
     product = left.mean * right.mean
     offsets = state.sides["user"].layout.pinned >= 0
     item_offset, user_offset = product[:2] if offsets else (0.0, 0.0)
@@ -139,7 +143,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
     }
     total = sum(variance.values())
-    moved = 0.0
+    moved = said = 0.0
     reasons: tuple[Reason, ...] = ()
     if user_row >= 0 and item_row >= 0:
         _warn_of_gaps(state, user_row, users[0])
@@ -147,6 +151,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
             state, user_row, item_row, coupled=model._coupled
         )
         moved = float(contributions.sum())
+        said = scale * feature_contribution(state, user_row, item_row)
         reasons = _strongest(model, user_row, item_row, contributions, n)
     return Explanation(
         user=users[0],
@@ -160,6 +165,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         item_offset=float(item_offset) * scale,
         interaction=float(product[2 if offsets else 0 :].sum()) * scale,
         from_ratings=moved,
+        from_features=said,
         uncertainty={name: float(part / total) for name, part in variance.items()},
         user_communities=left.communities,
         item_communities=right.communities,
@@ -203,9 +209,7 @@ def rating_contributions(
     user, item = state.sides["user"], state.sides["item"]
     free, pinned = user.layout.free, user.layout.pinned
     rated, values = state.row_ratings("user", user_row)
-    weights = item.weights[rated] * (user.weights[user_row] / state.noise)  # τ_i υ_k/σ²
-    second = item.moments.second[rated].astype(np.float64)
-    data = unpack(weights @ second)[np.ix_(free, free)]  # G_i/σ²
+    weights, second, data = _data_part(state, user_row)
     response = _response(user, user.membership[user_row], data, coupled=coupled)
     direction = response @ item.moments.mean[item_row, free].astype(np.float64)
     moved = values * (item.moments.mean[rated][:, free].astype(np.float64) @ direction)
@@ -213,6 +217,27 @@ def rating_contributions(
         high, low = np.maximum(free, pinned), np.minimum(free, pinned)
         moved -= second[:, high * (high + 1) // 2 + low] @ direction  # E[b_k p_k]
     return np.asarray(weights * moved)
+
+
+def feature_contribution(state: BatchState | OnlineState, user_row: int, item_row: int) -> float:
+    """Return what a user's features add to what is predicted, standardised: n_jᵀ S P f_i."""
+    user, item = state.sides["user"], state.sides["item"]
+    if user.regression is None:
+        return 0.0
+    precision = user.communities.precision[0]  # features go with one for all communities
+    response = np.linalg.inv(_data_part(state, user_row)[2] + precision)
+    direction = item.moments.mean[item_row, user.layout.free].astype(np.float64)
+    return float(direction @ response @ precision @ user.regression.shift[user_row])
+
+
+def _data_part(state: BatchState | OnlineState, user_row: int) -> tuple[Floats, Floats, Floats]:
+    """τ_i υ_k/σ² and E[b_k b_kᵀ] of each rating of a user's, and G_i/σ²."""
+    user, item = state.sides["user"], state.sides["item"]
+    rated, _ = state.row_ratings("user", user_row)
+    weights = item.weights[rated] * (user.weights[user_row] / state.noise)
+    second = item.moments.second[rated].astype(np.float64)
+    free = user.layout.free
+    return weights, second, unpack(weights @ second)[np.ix_(free, free)]
 
 
 def _response(
@@ -262,15 +287,9 @@ class _Belief:
     communities: dict[int, float]
 
 
-def _belief(side: Side, row: int) -> _Belief:
-    if row >= 0:
-        mean, second = side.moments.mean[row], side.moments.second[row]
-        shares = side.membership[row]
-    else:
-        dtype = side.moments.mean.dtype  # as `predict` has it
-        stranger = side.stranger
-        mean, second = (moment.astype(dtype) for moment in stranger)
-        shares = side.communities.sticks.weights
+def _belief(side: Side, row: int, moments: tuple[Floats, Floats]) -> _Belief:
+    mean, second = moments
+    shares = side.membership[row] if row >= 0 else side.communities.sticks.weights
     centre = mean.astype(np.float64)
     order = np.argsort(-shares, kind="stable")
     likely = {int(d): float(shares[d]) for d in order if shares[d] >= NOTEWORTHY}

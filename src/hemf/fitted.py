@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arguments import as_ids
-from hemf.errors import NotFittedError, UnknownIdError
+from hemf.arguments import as_ids, as_times
+from hemf.errors import NotFittedError, ParameterError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
     from hemf.model.side import Moments
     from hemf.ratings import Ratings
+    from hemf.sideinfo import Given
     from hemf.streaming import Learner
     from hemf.vocabulary import Vocabulary
 
@@ -38,6 +41,9 @@ class Fitted(Parametrised):
     global_mean_: float
     rating_scale_: float
     _table: Ratings
+    _given: Mapping[str, Given] = MappingProxyType({})
+    implicit_features: bool
+    moods: bool
     _edition: int = 0
 
     def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
@@ -153,7 +159,7 @@ class Fitted(Parametrised):
         return hasattr(self, "state_")
 
     def _moments(self, side: str, *, with_stranger: bool = False) -> Moments:
-        """Moments of a side; row -1 is the stranger's where asked for."""
+        """Moments of a side; newcomers' with features and, last, a stranger's where asked for."""
         own = self._fitted().sides[side]
         if not with_stranger:
             return own.moments
@@ -162,8 +168,14 @@ class Fitted(Parametrised):
         if side not in self._strangers:
             from hemf.model.predictive import with_stranger as extended
 
-            self._strangers[side] = extended(own)
+            self._strangers[side] = extended(own, self._newcomers(side))
         return self._strangers[side]
+
+    def _moments_at(self, side: str, place: int) -> tuple[Any, Any]:
+        """Mean and second moment of one row, a newcomer or, at -1, a stranger."""
+        n_rows = self._fitted().sides[side].n_rows
+        moments = self._moments(side, with_stranger=not 0 <= place < n_rows)
+        return moments.mean[place], moments.second[place]
 
     def _noise(self, user_rows: Any, item_rows: Any) -> Floats:
         """Return the noise variance of each pair, standardised; row -1 is a stranger's."""
@@ -204,6 +216,67 @@ class Fitted(Parametrised):
         learnt = rows.copy()
         learnt[state.counts(side, rows) == 0] = -1
         return learnt
+
+    def _newcomers(self, side: str) -> Any:
+        """Features of those that have nothing else; None where there are none."""
+        given = self._given.get(side)
+        return given.features if given is not None and len(given.newcomers) else None
+
+    def _mood(self, user_rows: npt.NDArray[np.int64], timestamps: Any) -> tuple[Any, Any]:
+        """Mean and variance of users' moods at these times, standardised; row -1 is a stranger's.
+
+        Without times, of any mood.
+        """
+        from hemf.model.mood import any_mood
+
+        moods = getattr(self._fitted(), "moods", None)
+        if moods is None:
+            return 0.0, 0.0
+        if timestamps is None:
+            return any_mood(moods.prior)
+        mean, variance = moods.at(user_rows, as_times(timestamps, user_rows.size))
+        return mean, variance
+
+    def _refuse_moods(self, what: str) -> None:
+        """Raise an error where moods have a part in what is asked for."""
+        state = getattr(self, "state_", None)
+        if getattr(state, "moods", None) is not None or (state is None and self.moods):
+            raise ParameterError(
+                f"{what} is not there for models with moods yet; fit the model again with all of "
+                "the ratings, or with moods=False",
+                value=what,
+            )
+
+    def _refuse_features(self, what: str) -> None:
+        """Raise an error where features have a part in what is asked for."""
+        state = getattr(self, "state_", None)
+        sides = {} if state is None else state.sides
+        if any(side.regression is not None for side in sides.values()) or (
+            state is None and self.implicit_features
+        ):
+            raise ParameterError(
+                f"{what} is not there for models with features yet; fit the model again with all "
+                "of the ratings, or without features",
+                value=what,
+            )
+
+    def _known_and_placed(
+        self, side: str, ids: Any
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the row of each id, -1 for those without a rating, and where its moments are.
+
+        Those without a rating are strangers, unless features tell of them.
+        """
+        rows, own = self._rows(side, ids), self._fitted().sides[side]
+        learnt = self._learnt(side, rows)
+        places = learnt.copy()
+        if own.regression is not None:
+            places[rows >= 0] = rows[rows >= 0]
+            if self._newcomers(side) is not None and (rows < 0).any():
+                new = self._given[side].newcomers.rows(ids)
+                is_new = (rows < 0) & (new >= 0)
+                places[is_new] = own.n_rows + new[is_new]
+        return learnt, places
 
     def _refuse(self, side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         """Raise an error that names the first of these ids, if there is any."""

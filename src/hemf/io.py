@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 
 from hemf.archive import Members, decoded, described, encoded, read_array, restored, write_archive
 from hemf.errors import DataError, ModelFileError, ParameterError
+from hemf.moods_io import describe_moods, restore_moods
 from hemf.ratings import Ratings, Sparse, transposed
 from hemf.training import standardised
 from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
+    from hemf.model.regression import Regression
     from hemf.model.side import Side
 
 FORMAT = "hemf-model"
-VERSION = 2  # since 2, models that learn online
+VERSION = 3  # since 2, models that learn online; since 3, features and moods
 MANIFEST = "manifest.json"
 
 _SIDES = ("user", "item")
@@ -48,6 +50,7 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
     np.True_
     """
+    from hemf.features_io import describe_given
     from hemf.online_io import describe_online
 
     state, held_out, learner = model._fitted(), model.held_out_, model._learner
@@ -72,7 +75,11 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             held_out and held_out.timestamps, "held_out/timestamps", members
         ),
         "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
+        "features": {
+            side: describe_given(given, side, members) for side, given in model._given.items()
+        },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
+        "moods": describe_moods(getattr(state, "moods", None), members),
         "online": learner and describe_online(learner.state, members),
         "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
@@ -170,6 +177,10 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     _check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
     ratings = model._table = _restore_ratings(manifest, archive)
     model.held_out_ = _restore_held_out(manifest, archive, ratings)
+    for side, form in manifest.get("features", {}).items():
+        from hemf.features_io import restore_given
+
+        model._given = {**model._given, side: restore_given(form, side, archive)}
     # The saved numbers, so that the sums of another machine do not change the last digit.
     vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
     model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
@@ -192,6 +203,8 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
     _require_positive("state", state.noise, state.unit)
+    if manifest.get("moods") is not None:
+        restore_moods(manifest["moods"], state, ratings.timestamps, archive)
     # Files of before it was kept say how the fit was made in the parameter alone.
     coupled = manifest.get("coupled", model.membership == "coupled")
     model._adopt(state, coupled=bool(coupled))
@@ -236,9 +249,24 @@ def _check_side(side: Side, name: str, n_rows: int) -> None:
     ]
     if side.noise_scales is not None:
         shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
+    if side.regression is not None:
+        _check_regression(side.regression, name, n_rows, order)
     for array, shape in shared:
         _check(name, array, np.float64, shape)
     _check_numbers(side, name)
+
+
+def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
+    design = regression.design
+    _check(name, design.widths, np.int64, (len(design.names),))
+    _check(name, design.indptr, np.int64, (n_rows + 1,))
+    _check(name, design.indices, np.int32, (design.values.size,))
+    _check(name, design.values, design.values.dtype, (design.values.size,))
+    design.matrix.check_format(full_check=True)
+    _check(name, regression.coefficients, np.float64, (design.n_columns, order))
+    _check(name, regression.precision, np.float64, design.widths.shape)
+    _check(name, regression.spread.trace, np.float64, design.widths.shape)
+    _require_positive(name, regression.precision)
 
 
 def _check_numbers(side: Side, name: str) -> None:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from hemf.engines.threads import chunk_bounds
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
+from hemf.model.design import Design
 from hemf.model.layout import Layout
+from hemf.model.ridge import DIRECT, PRECISE
 from hemf.ratings import Ratings, Sparse
 
 DOUBLE = 8  # bytes of a float64
 MEMINFO = Path("/proc/meminfo")
 
 
-def check_memory(ratings: Ratings, options: FitOptions, *, validated: bool) -> None:
+def check_memory(
+    ratings: Ratings,
+    options: FitOptions,
+    *,
+    validated: bool,
+    designs: Mapping[str, Design] = MappingProxyType({}),
+) -> None:
     """Complain of a fit that needs more memory than there is; ``validated`` as in `fit_bytes`."""
     needed, there = fit_bytes(ratings, options, validated=validated), available_bytes()
+    needed += sum(regression_bytes(design, options.n_factors) for design in designs.values())
     if there is None or needed <= there:
         return
     limits = [f"max_{side}_communities" for side, n in options.max_communities.items() if n > 1]
@@ -45,6 +56,23 @@ def fit_bytes(ratings: Ratings, options: FitOptions, *, validated: bool) -> int:
     seeds = max(options.max_communities.values()) > 1
     working = 1 + DOUBLE // itemsize if seeds else 2  # the start needs two copies for a moment
     return sum(sides) * (2 if validated else 1) + working * max(sides) + max(statistics)
+
+
+def regression_bytes(design: Design, n_factors: int) -> int:
+    """Estimate the memory that regressing factors on features takes.
+
+    >>> import numpy as np
+    >>> regression_bytes(Design.of({"few": np.ones((1000, 2))}), 3) < 1e6
+    True
+    """
+    size = min(design.n_rows, design.n_columns)
+    solutions = 6 * DOUBLE * (n_factors + 1) * (design.n_rows + design.n_columns)
+    entries = 2 * design.values.size * (design.values.itemsize + 4)
+    if size > DIRECT:
+        return solutions + entries
+    matrices = 3 + (design.widths.size if design.n_rows < design.n_columns else 1)
+    itemsize = DOUBLE if size <= PRECISE else design.values.itemsize
+    return solutions + entries + matrices * size * size * itemsize
 
 
 def available_bytes() -> int | None:

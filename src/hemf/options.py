@@ -9,7 +9,7 @@ import numpy as np
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
 from hemf.inference.online import ALL, OnlineOptions
-from hemf.parameters import choice, number, whole_number
+from hemf.parameters import choice, number, switch, whole_number
 from hemf.ratings import Ratings
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def fit_options(model: HeMF) -> FitOptions:
         tied={side: _tied(model, side) for side in SIDES},
         coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
         noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
+        moods=switch("moods", model.moods),
         evb=choice("evb", model.evb, ("closed", "gradient", None)),
         concentration=number("concentration", model.concentration, low=1e-6, high=1e6),
         spread=number("spread", model.spread, low=1e-9, high=1e9),

@@ -49,7 +49,7 @@ def recommend(
     draws = generator(rng)
     user_ids, alone = model._ids("user", user)
     rows = model._rows("user", user_ids)
-    learnt = model._learnt("user", rows)
+    learnt, places = model._known_and_placed("user", user_ids)
     left = model._moments("user", with_stranger=bool((learnt < 0).any()))
     right = _item_moments(model)
     allowed = _allowed(model, items)
@@ -60,7 +60,7 @@ def recommend(
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
-            block = learnt[start : start + step]
+            block = places[start : start + step]
             values = _scores(model, left, right, block, strategy, exploration, draws)
             if allowed is not None:
                 values[:, ~allowed] = -np.inf
@@ -82,7 +82,9 @@ def recommend(
 
 
 def _item_moments(model: HeMF) -> Moments:
-    """Moments of all items; those without a rating in training are strangers, as in `predict`."""
+    """Moments of all items; those that nothing is known of are strangers, as in `predict`."""
+    if model._fitted().sides["item"].regression is not None:
+        return model._moments("item")  # features are known of every one
     learnt = model._learnt("item", np.arange(model.n_items_))
     if (learnt >= 0).all():
         return model._moments("item")

@@ -116,7 +116,10 @@ def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     users, items, actual = ratings.triples()
     step = max(1, -(-actual.size // MOST_JUDGED))
     users, items, actual = users[::step], items[::step], actual[::step]
-    mean, std = model.predict(ratings.users.ids[users], ratings.items.ids[items], return_std=True)
+    times = None if ratings.timestamps is None else ratings.timestamps[::step]
+    mean, std = model.predict(
+        ratings.users.ids[users], ratings.items.ids[items], timestamps=times, return_std=True
+    )
     return _Judgement(actual, mean, std)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hemf.inference.batch import BatchState
 
 Floats = npt.NDArray[np.float64]
+Wholes = npt.NDArray[np.int64]
 
 
 def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
@@ -56,11 +57,13 @@ def hold_out(
     train = data.select(kept)
     user_rows, item_rows, values = data.triples()
     users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
-    ratings = values[held]
+    ratings, times = values[held], None if data.timestamps is None else data.timestamps[held]
 
     def error(state: BatchState) -> float:
         left, right = state.sides["user"].moments, state.sides["item"].moments
         mean, _ = pair_moments(left, right, users, items, variance=False)
+        if state.moods is not None and times is not None:
+            mean += state.moods.at(users, times)[0]
         predicted = train.mean + train.scale * mean
         return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
 
@@ -78,22 +81,31 @@ def error_on(
     """
     from hemf.model.predictive import pair_moments, with_stranger
 
-    users, items, actual = validation_pairs(ratings, train)
+    users, items, actual, times = validation_pairs(ratings, train)
 
-    def rows_of(ids: Any, known: Any, table: Sparse) -> npt.NDArray[np.int64]:
+    def rows_of(ids: Any, known: Any, table: Sparse) -> tuple[npt.NDArray[np.int64], Any]:
         rows = known.rows(ids)
         unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
-        return np.where((rows < 0) | unrated, -1, rows).astype(np.int64)  # -1 is the stranger's
+        return rows.astype(np.int64), (rows < 0) | unrated
 
-    user_rows = rows_of(users, train.users, train.by_user)
-    item_rows = rows_of(items, train.items, train.by_item)
+    found = {
+        "user": rows_of(users, train.users, train.by_user),
+        "item": rows_of(items, train.items, train.by_item),
+    }
 
     def error(state: BatchState) -> float:
-        left, right = (
-            with_stranger(state.sides[name]) if (rows < 0).any() else state.sides[name].moments
-            for name, rows in (("user", user_rows), ("item", item_rows))
+        moments, rows = {}, {}
+        for name, (own, unrated) in found.items():
+            side = state.sides[name]
+            # -1 is the stranger's; but where features tell of a row, it is none
+            rows[name] = own if side.regression is not None else np.where(unrated, -1, own)
+            moments[name] = with_stranger(side) if (rows[name] < 0).any() else side.moments
+        mean, _ = pair_moments(
+            moments["user"], moments["item"], rows["user"], rows["item"], variance=False
         )
-        mean, _ = pair_moments(left, right, user_rows, item_rows, variance=False)
+        if state.moods is not None and times is not None:
+            known = np.where(found["user"][1], -1, found["user"][0])
+            mean += state.moods.at(known, times)[0]
         predicted = train.mean + train.scale * mean
         if limits is not None:
             np.clip(predicted, *limits, out=predicted)
@@ -104,23 +116,23 @@ def error_on(
 
 def validation_pairs(
     ratings: Any, train: Ratings
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
-    """Return users, items and ratings of what an error is to be reported on; there must be some.
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats, Wholes | None]:
+    """Return users, items, ratings and times that an error is to be reported on; some must be there.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> validation_pairs([("bob", "milk", 4)], data)[2]
     array([4.])
     """
-    users, items, actual = rated_pairs(ratings, None, None, like=train)
-    if not actual.size:
+    read = rated_pairs(ratings, None, None, like=train)
+    if not read[2].size:
         raise DataError("there are no ratings to report the error on")
-    return users, items, actual
+    return read
 
 
 def rated_pairs(
     ratings: Any, y: Any, columns: Any, *, like: Ratings
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
-    """Return users, items and ratings of anything that `hemf.HeMF.fit` takes, row by row.
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats, Wholes | None]:
+    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` takes, row by row.
 
     Ids in text are read as those of ``like`` are, and a pair rated twice stays twice.
 
@@ -132,10 +144,12 @@ def rated_pairs(
         users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
         ratings, columns = (users, items, y), None
     if isinstance(ratings, Ratings):
-        return *pairs_from_any(ratings), ratings.by_user.values.astype(np.float64)
+        values = ratings.by_user.values.astype(np.float64)
+        return *pairs_from_any(ratings), values, ratings.timestamps
     read = read_columns(ratings, columns, users=like.users, items=like.items)
     assert read.ratings is not None
-    return read.users.decode(), read.items.decode(), read.ratings.astype(np.float64)
+    values = read.ratings.astype(np.float64)
+    return read.users.decode(), read.items.decode(), values, read.timestamps
 
 
 def explained_share(actual: Floats, predicted: Floats) -> float:

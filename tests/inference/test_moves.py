@@ -128,7 +128,8 @@ def true_total(watched: Watched, merged: Side, left: int, right: int) -> float:
         for column in merged.membership.T
     ]
     state = replace(watched.state, sides={**watched.state.sides, "user": merged})
-    return slow_bound.total(state, {**watched.beliefs, "user": together.ordered(columns)})
+    beliefs = {**watched.beliefs, "user": together.ordered(columns)}
+    return slow_bound.total(state, beliefs, watched.among)
 
 
 @both_settings

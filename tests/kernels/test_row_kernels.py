@@ -18,6 +18,7 @@ FORMS = ["coupled_rows", "mean_field_rows"]
 INPUTS = [
     "begin", "end", "cuts", "indptr", "indices", "values", "other_mean", "other_second",
     "other_weight", "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
+    "shift",
 ]  # fmt: skip
 STATISTICS = ["sizes", "firsts", "scatters", "entropies"]
 OUTPUTS = ["mean", "second", "membership", "errors", *STATISTICS]
@@ -37,6 +38,7 @@ def arguments(
     density: float = 0.5,
     chunks: int = 1,
     dtype: Any = np.float64,
+    shifted: bool = False,
 ) -> dict[str, Any]:
     """Arguments of a row kernel by name; outputs hold rubbish that must be overwritten."""
     layout = Layout.of(side, n_factors=factors, offsets=offsets)
@@ -71,6 +73,7 @@ def arguments(
         "pull": np.ascontiguousarray(posterior.pull),
         "log_weight": posterior.log_weight,
         "hold": hold,
+        "shift": rng.normal(size=(n_rows if shifted else 0, layout.order)),
         "mean": np.full((n_rows, layout.total), np.nan, dtype),
         "second": np.full((n_rows, layout.packed), np.nan, dtype),
         "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
@@ -116,6 +119,7 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: floa
     hold=st.booleans(),
     density=st.floats(0.0, 1.0),
     chunks=st.integers(1, 4),
+    shifted=st.booleans(),
 )
 def test_kernels_equal_the_reference(form: str, seed: int, **shape: Any) -> None:
     ours, theirs = both(form, arguments(np.random.default_rng(seed), **shape))

@@ -9,8 +9,10 @@ import numpy as np
 
 from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference.batch import BatchState
+from hemf.inference.regress import with_penalty
 from hemf.inference.start import assign, start_side
 from hemf.model.communities import Communities, Statistics, Sticks
+from hemf.model.design import Design
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
@@ -28,11 +30,14 @@ class Setting:
     tied_items: bool = False
     offsets: bool = False
     noise_scales: bool = False
+    features: bool = False
+    """Of both sides; more than rows on the item side."""
 
     def __str__(self) -> str:
         form = "coupled" if self.coupled else "mean-field"
         covariances = "-".join("tied" if t else "own" for t in (self.tied_users, self.tied_items))
         extras = ["-offsets"] * self.offsets + ["-scales"] * self.noise_scales
+        extras += ["-features"] * self.features
         return "".join([f"{form}-{covariances}", *extras])
 
 
@@ -41,8 +46,10 @@ SETTINGS = [
     Setting(tied_users=False, tied_items=True, offsets=True, noise_scales=True),
     Setting(coupled=False, offsets=True, noise_scales=True),
     Setting(coupled=False, tied_users=False, tied_items=True),
+    Setting(features=True, offsets=True, noise_scales=True),
+    Setting(features=True, coupled=False),
 ]
-"""Coupled and mean-field; on each side, tied and own covariances; with offsets and without."""
+"""Coupled and mean-field; on each side, tied and own covariances; offsets, features or none."""
 
 
 def spd(rng: np.random.Generator, order: int, count: int | None = None) -> np.ndarray:
@@ -108,6 +115,15 @@ def any_statistics(
     )
 
 
+def any_design(rng: np.random.Generator, n_rows: int, widths: tuple[int, ...]) -> Design:
+    """Blocks of features, some of them zero."""
+    blocks = {
+        f"block {b}": rng.normal(size=(n_rows, width)) * (rng.random((n_rows, width)) < 0.7)
+        for b, width in enumerate(widths)
+    }
+    return Design.of(blocks)
+
+
 def problem(
     rng: np.random.Generator,
     setting: Setting,
@@ -138,6 +154,9 @@ def problem(
             rng=rng,
             dtype=np.float64,
             noise_scales=setting.noise_scales,
+            design=any_design(rng, n_rows, (3, n_rows if name == "item" else 2))
+            if setting.features
+            else None,
         )
         if setting.noise_scales:
             shape = rng.uniform(9.0, 20.0, n_rows)
@@ -171,9 +190,11 @@ def update_rows(
         other_weight=other.weights,
         coupled=setting.coupled,
         hold=hold,
+        shift=None if side.regression is None else side.regression.shift,
     )
-    side.statistics, errors = half_sweep(
+    statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
     )
+    side.statistics = with_penalty(side, statistics)
     state.squared_error = float(errors @ side.weights)
     return side.communities, errors

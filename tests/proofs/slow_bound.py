@@ -17,6 +17,7 @@ from scipy.special import digamma, gammaln, multigammaln
 from hemf.engines.threads import Rows
 from hemf.inference.batch import BatchState
 from hemf.kernels import reference
+from hemf.model import ridge
 from hemf.model.communities import Communities, Sticks
 from hemf.model.hyper import Prior
 from hemf.model.noise import NoiseScales
@@ -86,27 +87,84 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
             other.weights,
         )  # fmt: skip
         G, h = reference.free_part(G, h, layout.free, layout.pinned)
+        shift = np.zeros(layout.order) if side.regression is None else side.regression.shift[i]
+        h = h - G @ shift
         noise = state.noise / side.weights[i]
         m, S = reference.posteriors(G, h, noise, precision, used.pull)
-        means.append(m)
+        means.append(m + shift)
         covariances.append(S)
     return Belief(share, np.array(means), np.array(covariances))
 
 
-def terms(state: BatchState, beliefs: dict[str, Belief]) -> dict[str, float]:
-    """The lower bound by term, under the names of `BatchState.bound_terms`."""
+def terms(
+    state: BatchState, beliefs: dict[str, Belief], among: dict[str, np.ndarray] | None = None
+) -> dict[str, float]:
+    """The lower bound by term, under the names of `BatchState.bound_terms`.
+
+    ``among`` holds the C of sides with features. -½ tr(P MᵀΛM) goes with the factors.
+    """
     result = {"ratings": ratings(state, beliefs)}
     for name, side in state.sides.items():
         for term, value in side_terms(beliefs[name], side.communities, side.prior).items():
             result[f"{name} {term}"] = value
         if side.noise_scales is not None:
             result[f"{name} noise"] = scales(side.noise_scales, state.rows[name])
+        if side.regression is not None:
+            assert among is not None
+            rows = without_features(beliefs[name], side)
+            cost = coefficients_divergence(side, among[name])
+            fixed = coefficients_divergence(side, among[name], at_zero=True)
+            result[f"{name} factors"] = factors(rows, side.communities) - (cost - fixed)
+            result[f"{name} features"] = uncertain_shifts(side, among[name]) - fixed
     return result
 
 
-def total(state: BatchState, beliefs: dict[str, Belief]) -> float:
+def total(
+    state: BatchState, beliefs: dict[str, Belief], among: dict[str, np.ndarray] | None = None
+) -> float:
     """The lower bound."""
-    return sum(terms(state, beliefs).values())
+    return sum(terms(state, beliefs, among).values())
+
+
+def covariance_among(side: Side, *, known: bool) -> np.ndarray:
+    """C under the present λ_b, before anything is known or once it is."""
+    assert side.regression is not None
+    design = side.regression.design
+    X = design.matrix.toarray()
+    precision = np.diag(design.by_column(side.regression.precision))
+    if known:
+        precision += np.diag(np.diag(X.T @ X)) if ridge.DIRECT == 0 else X.T @ X
+    return np.linalg.inv(precision)
+
+
+def without_features(rows: Belief, side: Side) -> Belief:
+    """What rows believe of a_i - Mᵀx_i."""
+    assert side.regression is not None
+    shift = side.regression.design.matrix.toarray() @ side.regression.coefficients
+    return replace(rows, mean=rows.mean - shift[:, None])
+
+
+def uncertain_shifts(side: Side, among: np.ndarray) -> float:
+    """-½ Σ_i tr(P Cov[Vᵀx_i]), by the covariance of all of V under any one Σ."""
+    assert side.regression is not None
+    P = side.communities.precision[0]
+    everything, order, value = np.kron(among, np.linalg.inv(P)), P.shape[0], 0.0
+    for x in side.regression.design.matrix.toarray():
+        spread = np.kron(x, np.eye(order))
+        value -= 0.5 * float(np.trace(P @ spread @ everything @ spread.T))
+    return value
+
+
+def coefficients_divergence(side: Side, among: np.ndarray, *, at_zero: bool = False) -> float:
+    """KL(N(vec M, C ⊗ Σ) ‖ N(0, Λ⁻¹ ⊗ Σ)) under Σ = P⁻¹; E over Σ needs no more than P."""
+    assert side.regression is not None
+    P, design = side.communities.precision[0], side.regression.design
+    Sigma, mean = np.linalg.inv(P), side.regression.coefficients.ravel()
+    prior = np.kron(np.diag(design.by_column(side.regression.precision)), P)
+    posterior = np.kron(among, Sigma)
+    square = 0.0 if at_zero else float(mean @ prior @ mean)
+    log_det = np.linalg.slogdet(prior @ posterior)[1]
+    return float(0.5 * (square + np.trace(prior @ posterior) - mean.size - log_det))
 
 
 def side_terms(rows: Belief, communities: Communities, prior: Prior) -> dict[str, float]:

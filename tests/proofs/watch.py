@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf.inference.batch import BatchState
+from hemf.inference.regress import regress
 from hemf.kernels import reference
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
@@ -20,13 +21,17 @@ class Watched:
         """Σ_j υ_j E(r_ij - a·b)² of every row, at its side's last row update."""
         self.credited: set[str] = set()
         """Sides that were merged since their last row update."""
+        self.among: dict[str, np.ndarray] = {}
+        """C of the sides with features, (F, F): the covariance of V among features."""
         for name in ("user", "item"):
+            if state.sides[name].regression is not None:
+                self.among[name] = slow_bound.covariance_among(state.sides[name], known=False)
             self.update_rows(name, hold=True)
         self.update_rows("user", hold=True)  # the first pass saw items that have moved since
         self.value = self.total()
 
     def total(self) -> float:
-        return slow_bound.total(self.state, self.beliefs)
+        return slow_bound.total(self.state, self.beliefs, self.among)
 
     def update_rows(self, name: str, *, hold: bool = False) -> float:
         """Update rows; return what leaving out negligible communities may cost at most.
@@ -40,6 +45,11 @@ class Watched:
         left_out = (self.state.sides[name].membership == 0.0).sum(axis=1)
         return float(-np.log1p(-left_out * reference.NEGLIGIBLE).sum())
 
+    def regress(self, name: str) -> None:
+        """Regress the factors of a side on its features."""
+        self.among[name] = slow_bound.covariance_among(self.state.sides[name], known=True)
+        regress(self.state.sides[name])
+
     def reorder(self, name: str, order: np.ndarray) -> None:
         """Follow a change of the order of communities."""
         self.beliefs[name] = self.beliefs[name].ordered(order)
@@ -52,7 +62,7 @@ class Watched:
     def assert_bound_is_right(self, block: str) -> float:
         """`BatchState.bound_terms` says what the long way says, term by term; return that."""
         quick = self.state.bound_terms()
-        slow = slow_bound.terms(self.state, self.beliefs)
+        slow = slow_bound.terms(self.state, self.beliefs, self.among)
         assert quick.keys() == slow.keys()
         total = sum(slow.values())
         for term, value in slow.items():

@@ -14,6 +14,7 @@ from hemf.inference import moves
 from hemf.inference.batch import BatchState, learn_noise, update_side
 from hemf.inference.empirical import learn_prior
 from hemf.inference.start import assign
+from hemf.model.design import Design
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Moments, Side
 from proofs.problems import OTHER, SETTINGS, Setting, problem
@@ -40,8 +41,14 @@ def permuted_side(side: Side, order: np.ndarray) -> Side:
     scales = side.noise_scales
     if scales is not None:
         scales = NoiseScales(scales.prior_shape, scales.shape[order], scales.rate[order])
+    regression = side.regression
+    if regression is not None:
+        design = Design.of({"block": regression.design.matrix[order]})
+        design = replace(design, names=regression.design.names, widths=regression.design.widths)
+        regression = replace(regression, design=design)
     return replace(
         side,
+        regression=regression,
         moments=Moments(side.moments.mean[order], side.moments.second[order]),
         membership=side.membership[order],
         noise_scales=scales,

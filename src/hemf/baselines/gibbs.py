@@ -140,7 +140,7 @@ class GibbsSampler(Parametrised):
         drawn = Drawn(data.users, data.items, data.mean, limits, [])
         judge = None
         if validation is not None:
-            judge = drawn.judge(*validation_pairs(validation, data))
+            judge = drawn.judge(*validation_pairs(validation, data)[:3])
         with one_blas_thread():
             begin = time.perf_counter()
             chain = self._chain(RatingTable.of(data), rng, thread_count(self.n_jobs))

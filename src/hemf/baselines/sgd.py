@@ -159,7 +159,7 @@ class SGD(Parametrised):
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
         check_inside(values, self.rating_range)
-        judged = None if validation is None else validation_pairs(validation, data)
+        judged = None if validation is None else validation_pairs(validation, data)[:3]
         users, user_rows = rated_ids(data.users, user_rows)
         items, item_rows = rated_ids(data.items, item_rows)
         state, rng = self._begin(users, items, data.scale)

@@ -94,12 +94,15 @@ def learn(output: Output, model: Learner, ratings: Ratings) -> None:
 
 def predicted(model: Learner, ratings: Ratings) -> tuple[Any, Any, Any]:
     """Ratings, what the model expects of them, and how sure it is: None where it cannot say."""
+    from hemf import HeMF
     from hemf.baselines import SGD
 
     users, items, actual = ratings.triples()
     pairs = ratings.users.ids[users], ratings.items.ids[items]
     if isinstance(model, SGD):
         return actual, model.predict(*pairs), None
+    if isinstance(model, HeMF):
+        return actual, *model.predict(*pairs, timestamps=ratings.timestamps, return_std=True)
     return actual, *model.predict(*pairs, return_std=True)
 
 

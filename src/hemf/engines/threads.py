@@ -45,6 +45,8 @@ class Shared:
     """q(a, z) together; otherwise the paper's q(a) q(z)."""
     hold: bool = False
     """Leave the memberships as they are."""
+    shift: Float64 | None = None
+    """f_i, what features say of each row, (rows, order); None without any."""
 
 
 def half_sweep(
@@ -58,8 +60,8 @@ def half_sweep(
 ) -> tuple[Statistics, Float64]:
     """Update all rows of one side against the other side's moments.
 
-    Writes ``own`` and ``membership``; returns the additive statistics and, for
-    every row, Σ_j υ_j E(r - a·b)².
+    Writes ``own`` and ``membership``; returns the additive statistics, of a_i - f_i where rows
+    have a shift, and, for every row, Σ_j υ_j E(r - a·b)².
     """
     from hemf.kernels import rows as kernels
 
@@ -80,13 +82,14 @@ def half_sweep(
     errors = np.zeros(rows.indptr.size - 1)
     noise = np.ascontiguousarray(shared.noise)
     weight = shared.other_weight.astype(other.mean.dtype)
+    shift = np.empty((0, order)) if shared.shift is None else shared.shift
 
     def work(begin: int, end: int) -> None:
         run(
             begin, end, cuts, rows.indptr, rows.indices, rows.values,
             other.mean, other.second, weight, free, layout.pinned, noise,
-            precision, pull, log_weight, shared.hold, own.mean, own.second, membership, errors,
-            size, first, scatter, entropy,
+            precision, pull, log_weight, shared.hold, shift, own.mean, own.second, membership,
+            errors, size, first, scatter, entropy,
         )  # fmt: skip
 
     share_out(work, n_chunks, thread_count(n_jobs))

@@ -10,10 +10,13 @@ import numpy.typing as npt
 from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
+from hemf.inference.moods import Moods, update_moods
+from hemf.inference.regress import learn_precisions, regress, with_penalty
 from hemf.inference.start import seed_communities
 from hemf.model import bound
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
 from hemf.model.packing import Float64
+from hemf.model.regression import regression_term
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
@@ -32,16 +35,31 @@ class Schedule:
     """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
     hold_noise: int = 10
     """Sweeps before noise scales are learnt: sooner, what is not learnt yet passes for noise."""
+    hold_mood: int = 10
+    """Sweeps before moods are learnt: sooner, what is not learnt yet passes for mood."""
     merge_every: int = 3
     """Sweeps between attempts to merge communities."""
 
-    def settling(self, *, seeds: bool, scales: bool) -> int:
+    def features_due(self, sweep: int) -> bool:
+        """Whether features' precisions are learnt: more and more seldom, for the sake of time.
+
+        >>> [sweep for sweep in range(30) if Schedule().features_due(sweep)]
+        [3, 4, 6, 9, 13, 19, 28]
+        """
+        due = self.hold_scale
+        while due < sweep:
+            due += max(1, due // 2)
+        return due == sweep
+
+    def settling(self, *, seeds: bool, scales: bool, moods: bool = False) -> int:
         """Sweeps before which nothing can be called settled: parts of the model are still held."""
         held = [self.hold_scale]
         if seeds:
             held.append(self.warm_up + self.hold_structure + 2)
         if scales:
             held.append(self.hold_noise + 2)
+        if moods:
+            held.append(self.hold_mood + 2)
         return max(held)
 
 
@@ -59,6 +77,8 @@ class BatchState:
     seeded_at: int | None = None
     squared_error: float = float("nan")
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² after the last half-sweep."""
+    moods: Moods | None = None
+    """What raters' moods explain, which ``rows`` are without; None where times are not known."""
 
     @property
     def n_ratings(self) -> int:
@@ -92,7 +112,10 @@ class BatchState:
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term; the ratings term is that of the last half-sweep."""
         counts = {name: self.counts(name) for name in SIDES}
-        return bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        if self.moods is not None:
+            terms["mood"] = -self.moods.divergence
+        return terms
 
 
 def bound_terms(
@@ -110,6 +133,8 @@ def bound_terms(
             terms[f"{name} {term}"] = value
         if side.noise_scales is not None:
             terms[f"{name} noise"] = noise_term(side.noise_scales, counts[name])
+        if side.regression is not None:
+            terms[f"{name} features"] = regression_term(side.regression)
     return terms
 
 
@@ -123,7 +148,7 @@ def update_side(
     scales: bool = True,
     n_jobs: int | None = None,
 ) -> None:
-    """One half-sweep: rows, noise scales, then communities, of one side.
+    """One half-sweep: rows, noise scales, regression on features, communities, of one side.
 
     ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too,
     without ``scales`` the noise scales.
@@ -137,10 +162,13 @@ def update_side(
         other_weight=other.weights,
         coupled=coupled,
         hold=hold,
+        shift=None if side.regression is None else side.regression.shift,
     )
     statistics, errors = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
+    if state.moods is not None:
+        errors += state.moods.spread_sums(name, state.rows[name], other.weights)
     np.maximum(errors, 0.0, out=errors)  # of ratings explained to the last digit, rounding is left
     if side.noise_scales is not None and scales:
         counts = np.diff(state.rows[name].indptr)
@@ -152,7 +180,9 @@ def update_side(
             shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
-    side.refresh(statistics)
+    side.statistics = with_penalty(side, statistics)
+    regress(side)
+    side.refresh()
 
 
 def learn_noise(state: BatchState) -> None:
@@ -189,6 +219,8 @@ def sweep(
         )
         moves.drop_empty(state.sides[name])
         moves.order_by_size(state.sides[name])
+    if state.moods is not None and state.sweeps >= schedule.hold_mood:
+        update_moods(state, learn=evb is not None, n_jobs=n_jobs)
     if evb is not None:
         learn_noise(state)
         since = 0 if state.seeded_at is None else state.sweeps - state.seeded_at
@@ -201,6 +233,8 @@ def sweep(
                 structure=settled,
                 scale=settled and state.sweeps >= schedule.hold_scale,
             )
+            if schedule.features_due(state.sweeps):
+                learn_precisions(side)
     if state.seeded_at is not None:
         since = state.sweeps - state.seeded_at
         if since >= schedule.hold_structure and since % schedule.merge_every == 0:

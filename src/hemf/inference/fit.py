@@ -10,17 +10,22 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hemf.engines.threads import Rows
 from hemf.errors import ConvergenceWarning, warn_caller
 from hemf.inference.batch import SIDES, BatchState, Schedule, sweep
 from hemf.inference.callbacks import LEAST_SIZE, Callback, Convergence, SweepReport, notify
+from hemf.inference.moods import Moods
 from hemf.inference.spectral import leading_directions
 from hemf.inference.start import NOISE_START, start_side
 from hemf.inference.trials import improve
+from hemf.model.design import Design
 from hemf.model.layout import Layout
 from hemf.model.packing import Float64
 from hemf.model.side import Side
+
+Wholes = npt.NDArray[np.int64]
 
 MOST_TRIALS = 4  # how often a settled fit is shaken for a better number of communities
 
@@ -35,6 +40,7 @@ class FitOptions:
     tied: dict[str, bool]
     coupled: bool
     noise_scales: dict[str, bool]
+    moods: bool
     evb: str | None
     concentration: float
     spread: float
@@ -60,6 +66,7 @@ def first_side(
     n_rows: int,
     options: FitOptions,
     rng: np.random.Generator,
+    design: Design | None = None,
     directions: Float64 | None = None,
 ) -> Side:
     """Return a side before the first sweep, as options say."""
@@ -72,21 +79,39 @@ def first_side(
         rng=rng,
         dtype=options.dtype,
         noise_scales=options.noise_scales[name],
+        design=design,
         directions=directions,
     )
 
 
 def start_state(
-    rows: dict[str, Rows], unit: float, options: FitOptions, rng: np.random.Generator
+    rows: dict[str, Rows],
+    unit: float,
+    options: FitOptions,
+    rng: np.random.Generator,
+    designs: dict[str, Design] | None = None,
+    times: Wholes | None = None,
 ) -> BatchState:
-    """Both sides before the first sweep; users, who are updated first, see the items' guess."""
+    """Both sides before the first sweep; users, who are updated first, see the items' guess.
+
+    ``times`` are those of the ratings in the users' table, where raters have moods.
+    """
     n_items = rows["item"].indptr.size - 1
     directions = {"item": leading_directions(rows["user"], n_items, options.n_factors, rng)}
+    designs = designs or {}
     sides = {
-        name: first_side(name, rows[name].indptr.size - 1, options, rng, directions.get(name))
+        name: first_side(
+            name,
+            rows[name].indptr.size - 1,
+            options,
+            rng,
+            design=designs.get(name),
+            directions=directions.get(name),
+        )
         for name in SIDES
     }
-    return BatchState(sides=sides, rows=rows, noise=NOISE_START, unit=unit)
+    moods = None if times is None else Moods.start(rows, times)
+    return BatchState(sides=sides, rows=rows, noise=NOISE_START, unit=unit, moods=moods)
 
 
 def fit_batch(
@@ -95,20 +120,26 @@ def fit_batch(
     options: FitOptions,
     rng: np.random.Generator,
     *,
+    designs: dict[str, Design] | None = None,
+    times: Wholes | None = None,
     validate: Callable[[BatchState], float] | None = None,
     watch: Callable[[BatchState], float] | None = None,
     callbacks: tuple[Callback, ...] = (),
 ) -> FitResult:
     """Fit both sides to standardised ratings; ``unit`` is the rating scale of one.
 
+    ``designs`` are the features of a side's rows, where there are any, ``times`` those of the
+    ratings in the users' table, where raters have moods.
     ``validate`` returns the error on held-out ratings; the state with the smallest is the result.
     ``watch`` returns an error that is reported, and that nothing depends on.
     """
     with one_blas_thread():
-        state = start_state(rows, unit, options, rng)
+        state = start_state(rows, unit, options, rng, designs, times)
     seeds = max(options.max_communities.values()) > 1
     schedule = options.schedule
-    earliest = schedule.settling(seeds=seeds, scales=any(options.noise_scales.values()))
+    earliest = schedule.settling(
+        seeds=seeds, scales=any(options.noise_scales.values()), moods=times is not None
+    )
     size = max(LEAST_SIZE, float(state.n_ratings))
     settled = Convergence(options.tolerance, options.patience, earliest, size)
     nearly = Convergence(10.0 * options.tolerance, options.patience, earliest, size)
@@ -166,6 +197,8 @@ def fit_batch(
     for side in final.sides.values():
         if (np.diff(side.statistics.size) > 0.0).any():  # largest first, for people
             side.select(np.argsort(-side.statistics.size, kind="stable"))
+        if side.regression is not None:
+            side.regression = side.regression.at_rest()
     return FitResult(final, history, done)
 
 

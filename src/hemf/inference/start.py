@@ -11,10 +11,12 @@ import warnings
 import numpy as np
 
 from hemf.model.communities import Statistics, community_posterior
+from hemf.model.design import Design
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Float64, lower_triangle
+from hemf.model.regression import Regression
 from hemf.model.side import Moments, Side
 
 FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance
@@ -32,10 +34,12 @@ def start_side(
     rng: np.random.Generator,
     dtype: type[np.floating],
     noise_scales: bool = False,
+    design: Design | None = None,
     directions: Float64 | None = None,
 ) -> Side:
     """Return a side with one community and offsets at zero.
 
+    A side with a ``design``, the features of its rows, has tied covariances.
     Factors follow ``directions`` (rows, at most n_factors), those beyond are random.
     """
     order = layout.order
@@ -53,13 +57,14 @@ def start_side(
     nothing = Statistics(np.zeros(1), np.zeros((1, order)), np.zeros((1, order, order)), 0.0)
     return Side(
         layout=layout,
-        tied=tied,
+        tied=tied or design is not None,
         prior=prior,
         moments=Moments(mean, second),
         membership=np.ones((n_rows, 1), dtype),
         statistics=nothing,
         communities=community_posterior(nothing, prior),
         noise_scales=NoiseScales.start(n_rows) if noise_scales else None,
+        regression=None if design is None else Regression.start(design, order),
     )
 
 
@@ -68,7 +73,7 @@ def seed_communities(side: Side, count: int, rng: np.random.Generator) -> None:
 
     The communities' posterior is refreshed by the next half-sweep, which must hold memberships.
     """
-    whitened = side.factor_means @ np.linalg.cholesky(side.communities.precision[0])
+    whitened = side.residual_means @ np.linalg.cholesky(side.communities.precision[0])
     labels = cluster(whitened, count, rng)
     occupied = np.unique(labels)
     labels = np.searchsorted(occupied, labels)
@@ -109,11 +114,16 @@ def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
     full[:, rows, columns] = packed
     full[:, columns, rows] = packed
     scatter = full[:, free[:, None], free[None, :]].reshape(count, order, order)
+    if side.regression is not None:  # less f_i: E[(a-f)(a-f)ᵀ] = E[aaᵀ] - (m-f)fᵀ - f(m-f)ᵀ - ffᵀ
+        shift, left = side.regression.shift, side.residual_means
+        cross = left.T @ shift
+        explained = cross + cross.T + shift.T @ shift
+        scatter = scatter.sum(axis=0, keepdims=True) - explained + side.regression.penalty
     if side.tied or count == 1:
         scatter = scatter.sum(axis=0, keepdims=True)
     return Statistics(
         size=np.bincount(labels, minlength=count).astype(np.float64),
-        first=onehot @ side.factor_means,
+        first=onehot @ side.residual_means,
         scatter=scatter,
         entropy=side.statistics.entropy,
     )

@@ -114,7 +114,7 @@ def _split(side: Side, community: int, rng: np.random.Generator) -> bool:
     labels = side.membership.argmax(axis=1)
     members = np.flatnonzero(labels == community)
     covariance = min(community, side.communities.precision.shape[0] - 1)
-    whitened = side.factor_means[members] @ np.linalg.cholesky(
+    whitened = side.residual_means[members] @ np.linalg.cholesky(
         side.communities.precision[covariance]
     )
     if members.size < SMALLEST_SPLIT:

@@ -205,6 +205,47 @@ def data_part(
 
 
 @inner
+def leave_shift(
+    start: int, count: int, shift: Any, data_precision: Any, data_pull: Any, shifts: Any
+) -> None:
+    """Put the rows' shifts f side by side, and turn the data's pull on a into that on a - f.
+
+    h/σ² - G f/σ²; lanes beyond ``count`` have no shift.
+    """
+    order = shifts.shape[0]
+    for i in range(order):
+        for b in range(WIDTH):
+            shifts[i, b] = shift[start + b, i] if b < count else 0.0
+    p = 0
+    for i in range(order):
+        for j in range(i + 1):
+            for b in range(WIDTH):
+                data_pull[i, b] -= data_precision[p, b] * shifts[j, b]
+            if j < i:
+                for b in range(WIDTH):
+                    data_pull[j, b] -= data_precision[p, b] * shifts[i, b]
+            p += 1
+
+
+@inner
+def return_shift(shifts: Any, row_mean: Any, row_second: Any) -> None:
+    """Turn the moments of a - f into those of a: m + f, and E + m fᵀ + f mᵀ + f fᵀ."""
+    p = 0
+    for i in range(shifts.shape[0]):
+        for j in range(i + 1):
+            for b in range(WIDTH):
+                row_second[p, b] += (
+                    row_mean[i, b] * shifts[j, b]
+                    + shifts[i, b] * row_mean[j, b]
+                    + shifts[i, b] * shifts[j, b]
+                )
+            p += 1
+    for i in range(shifts.shape[0]):
+        for b in range(WIDTH):
+            row_mean[i, b] += shifts[i, b]
+
+
+@inner
 def half_log_det_inverse(factor: Any, order: int, out: Any) -> None:
     """½ ln|S| of each lane, S⁻¹ = C Cᵀ."""
     out[:] = 0.0

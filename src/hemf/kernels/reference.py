@@ -163,20 +163,22 @@ def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
 def coupled_rows(
     begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
-    sizes: Any, firsts: Any, scatters: Any, entropies: Any,
+    pull: Any, log_weight: Any, hold: bool, shift: Any, mean: Any, second: Any, membership: Any,
+    errors: Any, sizes: Any, firsts: Any, scatters: Any, entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
     for chunk, i in rows_of(begin, end, cuts):
         data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
+        f = shift[i] if shift.shape[0] else np.zeros(len(free))
+        h = h - G @ f  # what is left of the row is a - f
         means, covariances = posteriors(G, h, noise[i], precision, pull)
         if hold:
             q = membership[i].astype(np.float64)
         else:
             q = memberships(log_weight, means, covariances)
         membership[i] = q
-        mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
+        mean[i], second[i], errors[i] = row_moments(q, means + f, covariances, data, free, pinned)
         entropies[chunk] += entropy(q, covariances)
         add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
 
@@ -184,8 +186,8 @@ def coupled_rows(
 def mean_field_rows(
     begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    pull: Any, log_weight: Any, hold: bool, mean: Any, second: Any, membership: Any, errors: Any,
-    sizes: Any, firsts: Any, scatters: Any, entropies: Any,
+    pull: Any, log_weight: Any, hold: bool, shift: Any, mean: Any, second: Any, membership: Any,
+    errors: Any, sizes: Any, firsts: Any, scatters: Any, entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     communities = pull.shape[0]
@@ -194,6 +196,8 @@ def mean_field_rows(
     for chunk, i in rows_of(begin, end, cuts):
         data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
+        f = shift[i] if shift.shape[0] else np.zeros(len(free))
+        h = h - G @ f
         q = membership[i].astype(np.float64)
         S = np.linalg.inv(G / noise[i] + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
         m = S @ (h / noise[i] + q @ pull)
@@ -202,7 +206,7 @@ def mean_field_rows(
         means = np.tile(m, (communities, 1))
         covariances = np.tile(S, (communities, 1, 1))
         membership[i] = q
-        mean[i], second[i], errors[i] = row_moments(q, means, covariances, data, free, pinned)
+        mean[i], second[i], errors[i] = row_moments(q, means + f, covariances, data, free, pinned)
         entropies[chunk] += entropy(q, covariances)
         add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
 

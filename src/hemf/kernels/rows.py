@@ -5,6 +5,9 @@ offset and 1 on the user's side, coordinate 1 the user's offset and 1 on the ite
 a·b holds both; the coordinate that a side has pinned at 1 is not part of its posterior. Without
 offsets nothing is pinned and ``pinned`` is -1.
 
+Where rows have a ``shift``, all is done for what is left of them, a_i - f_i: its prior is that of
+a row without features, so memberships and statistics are of it; only what is written is of a_i.
+
 Arguments shared by the kernels here and their twins in `reference`:
 
 =================  ======================  =========================================================
@@ -19,9 +22,10 @@ precision          (C, packed order)       P_d = E[Σ_d⁻¹]; C = 1 where covar
 pull               (D, order)              P_d m_d
 log_weight         (D,)                    the terms of ln q_i(d) that do not depend on the row
 mean, second       as the other side's     written
+shift              (rows, order) or none   f_i, where the prior of a row is centred: μ_d + f_i
 membership         (rows, D)               q_i(d); written unless ``hold``
 errors             (rows,)                 written: Σ_j υ_j E(r_ij - a·b)²
-sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ)
+sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ), of a_i - f_i
 entropies          (chunks,)               added to: Σ q (½ ln|S| - ln q)
 =================  ======================  =========================================================
 """
@@ -37,8 +41,10 @@ from hemf.kernels.blocks import (
     batch_rows,
     data_part,
     half_log_det_inverse,
+    leave_shift,
     load_block,
     normalise,
+    return_shift,
     write_block,
 )
 from hemf.kernels.compile import kernel
@@ -48,7 +54,7 @@ from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_f
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
-    float64[::1], boolean,
+    float64[::1], boolean, float64[:, ::1],
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
     float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
     allocates=True,
@@ -70,6 +76,7 @@ def coupled_rows(
     pull: Any,
     log_weight: Any,
     hold: Any,
+    shift: Any,
     mean: Any,
     second: Any,
     membership: Any,
@@ -101,6 +108,7 @@ def coupled_rows(
     row_second = np.empty((triangle, WIDTH))
     zero = np.zeros((triangle, WIDTH))
     ones = np.zeros(WIDTH)
+    shifts = np.empty((order, WIDTH))
     gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
         low, high = cuts[chunk], cuts[chunk + 1]
@@ -113,6 +121,8 @@ def coupled_rows(
                 gram, moment, squares,
             )  # fmt: skip
             data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
+            if shift.shape[0] > 0:
+                leave_shift(start, count, shift, data_precision, data_pull, shifts)
             for d in range(communities):
                 c = 0 if tied else d
                 factor, y = factors[c], solutions[d]
@@ -171,6 +181,8 @@ def coupled_rows(
                     ones[b] = 1.0 if b < count else 0.0
                 solutions[0, :, :] = 0.0
                 add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
+            if shift.shape[0] > 0:
+                return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,
                 mean, second, errors,
@@ -180,7 +192,7 @@ def coupled_rows(
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
-    float64[::1], boolean,
+    float64[::1], boolean, float64[:, ::1],
     {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
     float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
     allocates=True,
@@ -202,6 +214,7 @@ def mean_field_rows(
     pull: Any,
     log_weight: Any,
     hold: Any,
+    shift: Any,
     mean: Any,
     second: Any,
     membership: Any,
@@ -229,6 +242,7 @@ def mean_field_rows(
     half_log_det = np.empty(WIDTH)
     share = np.empty((communities, WIDTH))
     ones = np.zeros(WIDTH)
+    shifts = np.empty((order, WIDTH))
     unused = np.zeros(triangle)
     gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
@@ -242,6 +256,8 @@ def mean_field_rows(
                 gram, moment, squares,
             )  # fmt: skip
             data_part(gram, moment, free, pinned, noise, start, count, factor, row_mean)
+            if shift.shape[0] > 0:
+                leave_shift(start, count, shift, factor, row_mean, shifts)
             for d in range(communities):
                 c = 0 if tied else d
                 for b in range(WIDTH):
@@ -290,6 +306,8 @@ def mean_field_rows(
                         first[d, i] += q * row_mean[i, b]
                     for p in range(triangle):
                         scatter[c, p] += q * row_second[p, b]
+            if shift.shape[0] > 0:
+                return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,
                 mean, second, errors,

@@ -25,7 +25,10 @@ class Statistics:
     first: Float64
     """Σ_i q_i(d) m_id, (D, order)."""
     scatter: Float64
-    """Σ_i q_i(d)(S_id + m_id m_idᵀ), (C, order, order); C = 1 when tied, else D."""
+    """Σ_i q_i(d)(S_id + m_id m_idᵀ), (C, order, order); C = 1 when tied, else D.
+
+    With features, of what these leave of the rows, and MᵀΛM beside it; see `hemf.model.regression`.
+    """
     entropy: float
     """Σ_i Σ_d q_i(d)(½ ln|S_id| - ln q_i(d))."""
 

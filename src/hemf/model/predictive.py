@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from hemf.model.packing import Float64, lower_triangle
 from hemf.model.side import Moments, Side
@@ -17,13 +18,21 @@ Rows = npt.NDArray[np.int64]
 COLUMNS = 4096  # rows of the other side that are turned to double precision at a time
 
 
-def with_stranger(side: Side) -> Moments:
-    """Moments of a side's rows with one more at the end: the row that nothing is known of."""
+def with_stranger(side: Side, newcomers: csr_array | None = None) -> Moments:
+    """Moments of a side's rows with one more at the end: the row that nothing is known of.
+
+    Before that come ``newcomers``, rows that nothing but these features is known of.
+    """
     mean, second = side.stranger
     dtype = side.moments.mean.dtype
+    means, seconds = [side.moments.mean], [side.moments.second]
+    if newcomers is not None:
+        hinted = side.newcomers(newcomers)
+        means.append(hinted.mean)
+        seconds.append(hinted.second)
     return Moments(
-        np.vstack([side.moments.mean, mean.astype(dtype)]),
-        np.vstack([side.moments.second, second.astype(dtype)]),
+        np.vstack([*means, mean.astype(dtype)]),
+        np.vstack([*seconds, second.astype(dtype)]),
     )
 
 

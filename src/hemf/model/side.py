@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hemf.model.communities import Communities, Statistics, community_posterior
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
+from hemf.model.regression import Regression
 from hemf.model.stranger import prior_predictive
 
 
@@ -44,6 +46,8 @@ class Side:
     communities: Communities
     noise_scales: NoiseScales | None = None
     """How noisy each row's ratings are; None where all are equally so."""
+    regression: Regression | None = None
+    """What features say of the rows; None without any."""
 
     def __post_init__(self) -> None:
         # Made for the communities as they are, and kept with these; no part of what is believed.
@@ -70,6 +74,12 @@ class Side:
         """m_i on the coordinates that the posterior covers, (rows, order)."""
         return self.moments.mean[:, self.layout.free].astype(np.float64)
 
+    @property
+    def residual_means(self) -> Float64:
+        """m_i less what features say of the row: what communities are of, (rows, order)."""
+        means = self.factor_means
+        return means if self.regression is None else means - self.regression.shift
+
     def refresh(self, statistics: Statistics | None = None) -> None:
         """Bring q(π) and q(φ) to their optimum for these statistics and the present prior."""
         if statistics is not None:
@@ -81,8 +91,24 @@ class Side:
         """Mean and packed second moment of a row that nothing is known of."""
         if self._stranger is None or self._stranger[0] is not self.communities:
             moments = prior_predictive(self.communities, self.layout)
+            if self.regression is not None:
+                hint = self.regression.hint(csr_array((1, 0)))
+                mean, second = prior_predictive(self.communities, self.layout, hint)
+                moments = mean[0], second[0]
             self._stranger = self.communities, moments
         return self._stranger[1]
+
+    def newcomers(self, features: csr_array) -> Moments:
+        """Moments of rows that have no ratings, but these features.
+
+        They are of the first columns of the regression's design; what the others would be is not
+        known.
+        """
+        assert self.regression is not None
+        hint = self.regression.hint(features)
+        mean, second = prior_predictive(self.communities, self.layout, hint)
+        dtype = self.moments.mean.dtype
+        return Moments(mean.astype(dtype), second.astype(dtype))
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""

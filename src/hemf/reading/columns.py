@@ -142,6 +142,19 @@ def _position(choice: Any, names: Sequence[Any] | None, width: int, where: str) 
     )
 
 
+def id_column(names: Sequence[Any], side: str) -> int | None:
+    """Position of the column that holds the ids of users or of items, by its name.
+
+    >>> id_column(["age", "userId"], "user"), id_column(["age"], "user")
+    (1, None)
+    """
+    found = _by_alias(side, names)
+    if found is not None:
+        return found
+    simple = [_simplified(name) for name in names]
+    return simple.index("id") if "id" in simple else None
+
+
 def _by_alias(role: str, names: Sequence[Any]) -> int | None:
     simple = [_simplified(name) for name in names]
     for alias in _ALIASES[role]:

@@ -1,0 +1,74 @@
+"""What `HeMF.fit` does: read and check everything, fit, and hand the result over at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hemf.errors import DataError
+from hemf.inference.fit import fit_batch
+from hemf.memory import check_memory
+from hemf.options import fit_options, generator, online_options, resolved_range
+from hemf.parameters import functions, switch
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.sideinfo import side_information
+from hemf.training import error_on, hold_out, standardised
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+
+def fit(
+    model: HeMF,
+    ratings: Any,
+    y: Any,
+    *,
+    columns: Any,
+    features: dict[str, Any],
+    validation: Any,
+    callbacks: Any,
+) -> None:
+    """See `hemf.HeMF.fit`; ``features`` are those of each side, or None."""
+    options, rng = fit_options(model), generator(model.rng)
+    implicit = switch("implicit_features", model.implicit_features)
+    told = functions("callbacks", callbacks)
+    online_options(model)  # checked now rather than when the first rating arrives
+    if y is not None:
+        users, items = pairs_from_any(ratings, columns)
+        ratings, columns = (users, items, y), None
+    data = Ratings.from_any(ratings, columns=columns, duplicates=model.duplicates)
+    if not data.n_ratings:
+        raise DataError("there are no ratings to learn from")
+    if options.moods and data.timestamps is None:
+        raise DataError(
+            "moods are learnt from when ratings were given, and these have no timestamps; give a "
+            "fourth column with them, or set moods=False"
+        )
+    validated = model.validation_fraction > 0
+    check_memory(data, options, validated=validated)
+    train, held_out, validate = data, None, None
+    if validated:
+        train, held_out, validate = hold_out(data, model.validation_fraction, rng)
+    designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
+    check_memory(data, options, validated=validated, designs=designs)
+    rows, limits = standardised(train, options.dtype), resolved_range(model.rating_range, data)
+    result = fit_batch(
+        rows,
+        train.scale,
+        options,
+        rng,
+        designs=designs,
+        times=train.timestamps if options.moods else None,
+        validate=validate,
+        watch=None if validation is None else error_on(validation, train, limits),
+        callbacks=told,
+    )
+    with model._turn:
+        model._table = train
+        model.held_out_ = held_out
+        model.rating_range_ = limits
+        model.global_mean_ = train.mean
+        model.rating_scale_ = train.scale
+        model.history_ = result.history
+        model.converged_ = result.converged
+        model._given = given
+        model._adopt(result.state, coupled=options.coupled)

@@ -1,0 +1,134 @@
+"""What features say of a side's rows: MODEL.md, "Side information".
+
+    a_i | z_i=d ~ N(μ_d + Vᵀx_i, Σ),   V ~ MN(0, Λ⁻¹, Σ),   Λ = λ_b for the features of block b
+
+The posterior is q(V | Σ) = MN(M, C, Σ), C⁻¹ = XᵀX + Λ: the covariance among the coordinates of a
+row is the factors' own, so that it drops out of M and C, and one regression serves all of them. A
+side with features therefore has one Σ for all of its communities.
+
+Rows are inferred as what is left of them, a_i - Mᵀx_i, and so are the communities' statistics.
+MᵀΛM counts as if it were the scatter of such rows: W = W0 + Σ_i … + MᵀΛM. What else V adds to the
+bound does not depend on Σ, for its uncertainty is measured in Σ like all else:
+
+    -½ L (Σ_i x_iᵀCx_i + tr ΛC - F - ln|ΛC|)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from hemf.model.design import Design
+from hemf.model.packing import Float64
+from hemf.model.ridge import Solver, Spread, solver
+from hemf.model.stranger import Hint
+
+START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
+RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
+
+
+@dataclass(frozen=True)
+class Regression:
+    """q(V | Σ) of one side, and the precisions of its prior."""
+
+    design: Design
+    coefficients: Float64
+    """M = E[V], (F, order)."""
+    precision: Float64
+    """λ_b, (B,)."""
+    spread: Spread
+    """Of C; that of the λ_b at the time."""
+
+    @classmethod
+    def start(cls, design: Design, order: int) -> Regression:
+        """Return the prior, which features say nothing under."""
+        square = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
+        precision = START_SHARE * square
+        columns = design.by_column(precision)
+        return cls(
+            design=design,
+            coefficients=np.zeros((design.n_columns, order)),
+            precision=precision,
+            spread=Spread(
+                trace=design.widths / precision,
+                log_det=-float(np.log(columns).sum()),
+                leverage=float(np.sum(design.squares / columns)),
+            ),
+        )
+
+    @cached_property
+    def solver(self) -> Solver:
+        """The way to solve that suits the size; handed on from one regression to the next."""
+        return solver(self.design)
+
+    @cached_property
+    def shift(self) -> Float64:
+        """Mᵀx_i of each row, (rows, order)."""
+        return np.ascontiguousarray(self.design.matrix @ self.coefficients, np.float64)
+
+    @cached_property
+    def penalty(self) -> Float64:
+        """MᵀΛM, (order, order)."""
+        weighted = self.design.by_column(self.precision)[:, None] * self.coefficients
+        return np.asarray(self.coefficients.T @ weighted)
+
+    def fitted(self, targets: Float64) -> Regression:
+        """Return the posterior given E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
+        found = self.solver.coefficients(targets, self.precision, self.coefficients)
+        return self._with(coefficients=found, spread=self.solver.spread(self.precision))
+
+    def learnt(self, factor_precision: Float64, at_least: float = 0.0) -> Regression:
+        """Return the same with the λ_b that raise the bound most; q(V) stays.
+
+        λ_b = L F_b / (tr(P M_bᵀM_b) + L tr C_bb), unless none would change by the share
+        ``at_least``.
+        """
+        design, order = self.design, self.coefficients.shape[1]
+        squares = np.sum((self.coefficients @ factor_precision) * self.coefficients, axis=1)
+        wanted = order * design.widths / (design.by_block(squares) + order * self.spread.trace)
+        unit = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
+        wanted = np.clip(wanted, RANGE[0] * unit, RANGE[1] * unit)
+        if (np.abs(np.log(wanted / self.precision)) < at_least).all():
+            return self
+        return self._with(precision=wanted)
+
+    def hint(self, features: csr_array) -> Hint:
+        """Return what is said of other rows by these features, of the first columns of X.
+
+        The other columns are not known: they are expected to be what they are on average, and
+        what they say of the rows here, where they are known, shows how uncertain that leaves us.
+        """
+        known, matrix = features.shape[1], self.design.matrix
+        rest = self.coefficients.copy()
+        rest[:known] = 0.0
+        said = np.asarray(matrix @ rest, np.float64)
+        average = said.mean(axis=0)
+        away = said - average
+        leverage = np.full(features.shape[0], self.spread.leverage / max(1, self.design.n_rows))
+        if known:
+            shape = (features.shape[0], self.design.n_columns)
+            whole = csr_array((features.data, features.indices, features.indptr), shape=shape)
+            leverage = self.solver.variance(whole, self.precision)
+        shift = np.asarray(features @ self.coefficients[:known], np.float64) + average
+        return Hint(shift, leverage, np.asarray(away.T @ away / max(1, self.design.n_rows)))
+
+    def at_rest(self) -> Regression:
+        """Return the same without the matrices that it was solved with; they are made if needed."""
+        return replace(self)
+
+    def _with(self, **changes: Float64 | Spread) -> Regression:
+        changed = replace(self, **changes)  # type: ignore[arg-type]
+        changed.__dict__["solver"] = self.solver  # the features are the same
+        return changed
+
+
+def regression_term(regression: Regression) -> float:
+    """-½ L (Σ_i x_iᵀCx_i + tr ΛC - F - ln|ΛC|), what V adds to the bound beside MᵀΛM."""
+    spread, precision = regression.spread, regression.precision
+    widths, order = regression.design.widths, regression.coefficients.shape[1]
+    log_det = float(widths @ np.log(precision)) + spread.log_det  # ln|ΛC|
+    expected = spread.leverage + float(precision @ spread.trace) - widths.sum() - log_det
+    return float(-0.5 * order * expected)

@@ -1,0 +1,210 @@
+"""Ridge regression with one Gram matrix for all coordinates: M = E[V], and its uncertainty.
+
+    q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀX + Λ,   M = C Xᵀ R
+
+Features do not change during a fit and Λ seldom does. So, where rows or columns are few enough,
+the smaller of XᵀX + Λ and I + X Λ⁻¹ Xᵀ is factorised when Λ has changed, and every sweep merely
+solves (`Direct`). Otherwise M is found by conjugate gradients from where it was, in memory
+proportional to the features' non-zeros, and C is taken to be diagonal: the best diagonal one,
+1/C_ff = Σ_i x_if² + λ, which lowers the bound but leaves it one (`Iterative`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from hemf.model.design import Design
+from hemf.model.packing import Array, Float64
+
+DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
+PRECISE = 1500  # up to which that is done in float64 whatever the storage
+CHUNK_BYTES = 1 << 25  # of features that are made dense at a time
+ITERATIONS = 8  # of conjugate gradients in a sweep; the next one goes on from there
+ACCURACY = 1e-4  # of the residual, at which they end before
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is needed of C, the covariance of V among features."""
+
+    trace: Float64
+    """tr C_bb of each block, (B,)."""
+    log_det: float
+    """ln|C|."""
+    leverage: float
+    """Σ_i x_iᵀ C x_i."""
+
+
+class Solver(Protocol):
+    """One way to find M and C."""
+
+    def spread(self, precision: Float64) -> Spread:
+        """Return what is needed of C under these λ_b."""
+
+    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
+        """Return M of these targets, (rows, L), or what is nearer to it than ``start``."""
+
+    def variance(self, features: csr_array, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of other features."""
+
+
+def solver(design: Design) -> Solver:
+    """Choose the way by size."""
+    smaller = min(design.n_rows, design.n_columns)
+    return Direct(design) if smaller <= DIRECT else Iterative(design)
+
+
+class Direct:
+    """By a Cholesky factorisation, of columns by columns or rows by rows, whichever are fewer."""
+
+    def __init__(self, design: Design) -> None:
+        self._design = design
+        self._by_rows = design.n_rows < design.n_columns
+        self._size = min(design.n_rows, design.n_columns)
+        is_small = self._size <= PRECISE
+        self._dtype = np.dtype(np.float64) if is_small else design.values.dtype
+        if self._by_rows:  # X_b X_bᵀ of each block: λ_b changes their weights
+            blocks = (design.transposed[design.block(b)] for b in range(design.widths.size))
+            self._grams = [gram(csr_array(block), self._dtype) for block in blocks]
+        else:
+            self._grams = [gram(design.matrix, self._dtype)]
+        self._precision: Float64 | None = None
+        self._factor: Array
+        self._spread: Spread
+
+    def spread(self, precision: Float64) -> Spread:
+        """Return what is needed of C under these λ_b."""
+        self._factorise(precision)
+        return self._spread
+
+    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
+        """Return M; ``start`` is not needed."""
+        self._factorise(precision)
+        columns = self._design.by_column(precision)[:, None]
+        if self._by_rows:  # Λ⁻¹ Xᵀ (I + X Λ⁻¹ Xᵀ)⁻¹ R
+            return np.asarray(self._design.transposed @ self._solve(targets) / columns)
+        return self._solve(self._design.transposed @ targets)
+
+    def variance(self, features: csr_array, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of other features."""
+        self._factorise(precision)
+        if not self._by_rows:
+            dense = features.toarray().astype(np.float64)
+            return np.asarray(np.sum(dense * self._solve(dense.T).T, axis=1))
+        scaled = features / self._design.by_column(precision)
+        seen = (self._design.matrix @ scaled.T).toarray()
+        own = np.asarray(features.multiply(scaled).sum(axis=1)).ravel()
+        return np.asarray(np.maximum(own - np.sum(seen * self._solve(seen), axis=0), 0.0))
+
+    def _solve(self, right: Float64) -> Float64:
+        from scipy.linalg import cho_solve
+
+        right = right.astype(self._factor.dtype)
+        return np.asarray(cho_solve((self._factor, True), right, check_finite=False), np.float64)
+
+    def _factorise(self, precision: Float64) -> None:
+        if self._precision is not None and np.array_equal(precision, self._precision):
+            return
+        from scipy.linalg import LinAlgError
+
+        try:
+            self._factorise_in(self._dtype, precision)
+        except LinAlgError:  # in float32, of features that are all but copies of each other
+            self._factorise_in(np.dtype(np.float64), precision)
+        self._precision = precision.copy()
+
+    def _factorise_in(self, dtype: np.dtype[np.floating], precision: Float64) -> None:
+        from scipy.linalg import cholesky, lapack
+
+        design, diagonal = self._design, np.arange(self._size)
+        log_precisions = float(design.widths @ np.log(precision))
+        if self._by_rows:
+            whole = np.zeros((self._size, self._size), dtype, order="F")
+            for weight, part in zip(1.0 / precision, self._grams, strict=True):
+                whole += (weight * part).astype(dtype)
+            whole[diagonal, diagonal] += 1.0
+        else:
+            whole = self._grams[0].astype(dtype, order="F")
+            whole[diagonal, diagonal] += design.by_column(precision).astype(dtype)
+        self._factor = cholesky(whole, lower=True, overwrite_a=True, check_finite=False)
+        log_det = 2.0 * float(np.log(np.diagonal(self._factor), dtype=np.float64).sum())
+        (invert,) = lapack.get_lapack_funcs(("potri",), (self._factor,))
+        inverse, _ = invert(self._factor, lower=True)
+        if self._by_rows:  # tr C_bb = F_b/λ_b - tr(X_b X_bᵀ K⁻¹)/λ_b²
+            inverse += np.tril(inverse, -1).T
+            explained = [np.sum(part * inverse, dtype=np.float64) for part in self._grams]
+            trace = (design.widths - np.array(explained) / precision) / precision
+            log_det += log_precisions
+        else:
+            trace = design.by_block(np.diagonal(inverse).astype(np.float64))
+        leverage = float(design.n_columns - precision @ trace)
+        self._spread = Spread(trace, -log_det, leverage)
+
+
+class Iterative:
+    """By conjugate gradients; see `Direct` for what there is to know."""
+
+    def __init__(self, design: Design) -> None:
+        self._design = design
+
+    def spread(self, precision: Float64) -> Spread:
+        """Return what is needed of C, which is diagonal, under these λ_b."""
+        design, inverse = self._design, self._inverse(precision)  # C_ff
+        return Spread(
+            trace=design.by_block(1.0 / inverse),
+            log_det=-float(np.log(inverse).sum()),
+            leverage=float(np.sum(design.squares / inverse)),
+        )
+
+    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
+        """Return M as far as it is found from ``start``; every step raises the bound."""
+        matrix, transposed = self._design.matrix, self._design.transposed
+        columns = self._design.by_column(precision)[:, None]
+        inverse = self._inverse(precision)[:, None]
+        found = start.copy()
+        right = transposed @ targets
+        left = right - transposed @ (matrix @ found) - columns * found
+        enough = ACCURACY**2 * np.sum(right * right / inverse, axis=0)
+        step = left / inverse
+        direction, size = step, np.sum(left * step, axis=0)
+        for _ in range(ITERATIONS):
+            active = size > enough
+            if not active.any():
+                break
+            moved = transposed @ (matrix @ direction) + columns * direction
+            curve = np.sum(direction * moved, axis=0)
+            length = np.where(active, size / np.where(active, curve, 1.0), 0.0)
+            found += length * direction
+            left -= length * moved
+            step = left / inverse
+            last, size = size, np.sum(left * step, axis=0)
+            direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
+        return found
+
+    def variance(self, features: csr_array, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of other features."""
+        squares = features.multiply(features).astype(np.float64)
+        return np.asarray(squares @ (1.0 / self._inverse(precision)))
+
+    def _inverse(self, precision: Float64) -> Float64:
+        """1/C_ff."""
+        return np.asarray(self._design.squares + self._design.by_column(precision))
+
+
+def gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
+    """Return matrixᵀ matrix, made of dense parts.
+
+    >>> gram(csr_array(np.array([[1.0, 2.0], [0.0, 1.0]])), np.dtype(np.float64)).tolist()
+    [[1.0, 2.0], [2.0, 5.0]]
+    """
+    size = matrix.shape[1]
+    total = np.zeros((size, size), dtype)
+    rows = max(1, CHUNK_BYTES // max(1, size * dtype.itemsize))
+    for start in range(0, matrix.shape[0], rows):
+        part = matrix[start : start + rows].astype(dtype).toarray()
+        total += part.T @ part
+    return total

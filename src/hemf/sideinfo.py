@@ -1,0 +1,117 @@
+"""What is known of users and items beside their ratings, as a fit takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from hemf.errors import DataError
+from hemf.features.encoder import FeatureEncoder, placed
+from hemf.features.tables import parts_of, read_table
+from hemf.model.design import Design
+from hemf.ratings import Ratings, Sparse
+from hemf.vocabulary import Vocabulary
+
+RATED = "rated"
+HOW_MANY = "how many"
+
+
+def implicit_blocks(table: Sparse, n_other: int) -> dict[str, Any]:
+    """Return what a row chose to rate, as features: which of the other side, and how many.
+
+    x_ij = 1/√n_i for the n_i that row i has a rating of, whatever it is; and the logarithm of n_i
+    with its square, standardised. They are of the ratings that are learnt from and of no others.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)])
+    >>> implicit_blocks(data.by_user, 2)["rated"].toarray().round(2).tolist()
+    [[0.71, 0.71], [1.0, 0.0]]
+    """
+    counts = np.diff(table.indptr)
+    values = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts)
+    rated = csr_array((values, table.indices, table.indptr), shape=(counts.size, n_other))
+    return {RATED: rated, HOW_MANY: how_many(counts)}
+
+
+def how_many(counts: np.ndarray) -> np.ndarray:
+    """Return ln n and its square, both standardised over rows that have a rating; else zero.
+
+    >>> how_many(np.array([1, 1, 7, 0])).round(2).tolist()
+    [[-0.71, -0.5], [-0.71, -0.5], [1.41, 1.0], [0.0, 0.0]]
+    """
+    logs, some = np.log(np.maximum(counts, 1.0)), counts > 0
+    spread = logs[some].std() if some.any() else 0.0
+    away = (logs - logs[some].mean()) / spread if spread > 0.0 else np.zeros(counts.size)
+    return np.where(some[:, None], np.column_stack([away, away * away - 1.0]), 0.0)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Features of one side that were given to a fit: how they are encoded, and of newcomers."""
+
+    encoder: FeatureEncoder
+    newcomers: Vocabulary
+    """Ids that have features but no place among the rows."""
+    features: csr_array
+    """Of the newcomers, encoded."""
+
+
+def read_features(features: Any, side: str, known: Vocabulary) -> tuple[Given, csr_array]:
+    """Encode features of users or items; also return those of the rows that are known.
+
+    A row without features has zeros, which is the mean of numbers and no label at all. Features of
+    ids that have no ratings are kept: they are what such a newcomer is predicted by.
+
+    >>> people = Vocabulary(["ann", "bob"])
+    >>> given, rows = read_features({"ann": [1.0], "eve": [3.0]}, "user", people)
+    >>> rows.toarray().tolist(), given.newcomers.ids.tolist()
+    ([[-1.0], [0.0]], ['eve'])
+    """
+    tables = [read_table(part, side) for part in parts_of(features)]
+    encoder = FeatureEncoder.learn(tables, side)
+    ids, encoded = encoder.encode(tables)
+    rows = known.rows(ids)
+    here = rows >= 0
+    if not here.any():
+        example = known.ids[0] if len(known) else None
+        raise DataError(
+            f"{side}_features: none of its {len(ids):,} ids is among those of the ratings: it has "
+            f"{ids[0]!r}, and they have {example!r}; ids that look alike may differ in type",
+            value=ids[0],
+        )
+    newcomers = Vocabulary([id for id, row in zip(ids, rows, strict=True) if row < 0])
+    given = Given(encoder, newcomers, csr_array(encoded[~here]))
+    return given, placed(csr_array(encoded[here]), rows[here], len(known))
+
+
+def side_information(
+    ratings: Ratings,
+    features: dict[str, Any],
+    *,
+    implicit: bool,
+    dtype: type[np.floating] = np.float64,
+) -> tuple[dict[str, Design], dict[str, Given]]:
+    """Return the features of each side that has any, and what was given of them.
+
+    What was given comes before what is implicit, for of newcomers only the former is known.
+    """
+    sides = {
+        "user": (ratings.users, ratings.by_user, ratings.n_items),
+        "item": (ratings.items, ratings.by_item, ratings.n_users),
+    }
+    designs, given = {}, {}
+    for side, (known, table, n_other) in sides.items():
+        blocks: dict[str, Any] = {}
+        if features.get(side) is not None:
+            given[side], encoded = read_features(features[side], side, known)
+            end = 0
+            for name, width in given[side].encoder.blocks.items():
+                blocks[name] = encoded[:, end : end + width]
+                end += width
+        if implicit:
+            blocks |= {f"({name})": b for name, b in implicit_blocks(table, n_other).items()}
+        if blocks:
+            designs[side] = Design.of(blocks, dtype)
+    return designs, given
