@@ -117,7 +117,7 @@ def error_on(
 def validation_pairs(
     ratings: Any, train: Ratings
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats, Wholes | None]:
-    """Return users, items, ratings and times that an error is to be reported on; some must be there.
+    """Return users, items, ratings and times to report an error on; some must be there.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> validation_pairs([("bob", "milk", 4)], data)[2]
