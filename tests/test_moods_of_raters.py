@@ -155,3 +155,66 @@ def test_the_same_on_any_number_of_threads(parts):
         for n in (1, 2)
     ]  # fmt: skip
     assert (answers[0] == answers[1]).all()
+
+
+def test_a_visitor_may_be_in_any_mood(moody, parts, model):
+    users = sorted({row[0] for row in moody})[:40]
+    actual, mean, std = [], [], []
+    for user in users:
+        given = [row for row in moody if row[0] == user]
+        visitor = model.fold_in([(item, value) for _, item, value, _ in given[::2]])
+        for _, item, value, _ in given[1::2]:
+            expected, spread = visitor.predict(item, return_std=True)
+            actual.append(value)
+            mean.append(expected)
+            std.append(spread)
+    held = evaluation.coverage(np.array(actual), np.array(mean), np.array(std), level=0.9)
+    assert 0.84 < held < 0.97
+
+
+def test_reasons_are_ratings_as_they_were_given(moody, model):
+    given = {row[1]: row[2] for row in moody if row[0] == "u3"}
+    learnt = set(model.ratings_.items.ids[model.ratings_.by_user.indices])
+    why = model.explain("u3", "i1")
+    for reason in why.reasons:
+        assert reason.item in learnt
+        assert reason.rating == pytest.approx(given[reason.item], abs=1e-4)
+    variance = {name: share * why.std**2 for name, share in why.uncertainty.items()}
+    prior = model.state_.moods.prior
+    true = (prior.variance + prior.extra) * model.rating_scale_**2
+    assert variance["mood"] == pytest.approx(true, rel=1e-6)
+
+
+def test_no_times_for_no_pairs(model):
+    assert model.predict([], [], timestamps=[]).size == 0
+    with pytest.raises(DataError, match="there are 0 timestamps for 2 pairs"):
+        model.predict("u1", ["i1", "i2"], timestamps=[])
+
+
+def test_a_date_is_a_time_in_seconds(model):
+    day = np.datetime64("1970-01-01")
+    assert model.predict("u1", "i1", timestamps=day) == model.predict("u1", "i1", timestamps=0)
+    several = model.predict("u1", ["i1", "i2"], timestamps=iter([5, 5]))
+    assert several.tolist() == model.predict("u1", ["i1", "i2"], timestamps=5).tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_moods_that_were_not_learnt_are_not_there(parts):
+    few = HeMF(**SMALL, moods=True, max_sweeps=5).fit(parts[0])
+    plain = HeMF(**SMALL, max_sweeps=5).fit(parts[0])
+    users, items, _, times = columns(parts[1])
+    for one, other in zip(
+        few.predict(users, items, timestamps=times, return_std=True),
+        plain.predict(users, items, return_std=True),
+        strict=True,
+    ):
+        assert (one == other).all()
+
+
+def test_moods_take_memory(parts):
+    from hemf.memory import fit_bytes
+    from hemf.options import fit_options
+
+    need = [fit_bytes(parts[0], fit_options(HeMF(**SMALL, moods=m)), validated=False)
+            for m in (False, True)]  # fmt: skip
+    assert need[1] - need[0] >= 50 * parts[0].n_ratings

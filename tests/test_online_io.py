@@ -385,3 +385,25 @@ def test_a_copy_predicts_what_it_has_learnt(history, copied):
     before = twin.predict("u4", "i1")
     twin.partial_fit([("u4", "i0", 5.0), ("eve", "i6", 5.0)])  # no row is new
     assert twin.predict("u4", "i1") > before
+
+
+@pytest.mark.parametrize("history", ["full", 16, "none"])
+def test_files_older_than_an_option_of_the_fit_open(history, tmp_path: Path) -> None:
+    model = HeMF(n_factors=3, history=history, rng=0).partial_fit(TABLE)
+    model.save(tmp_path / "new.hemf")
+    with (
+        zipfile.ZipFile(tmp_path / "new.hemf") as new_file,
+        zipfile.ZipFile(tmp_path / "old.hemf", "w") as old_file,
+    ):
+        for name in new_file.namelist():
+            data = new_file.read(name)
+            if name == MANIFEST:
+                manifest = json.loads(data)
+                manifest["version"] = 2
+                del manifest["online"]["fit"]["moods"], manifest["online"]["followed"]
+                del manifest["moods"], manifest["features"]
+                data = json.dumps(manifest).encode()
+            old_file.writestr(name, data)
+    again = HeMF.load(tmp_path / "old.hemf")
+    users, items = ([row[side] for row in TABLE] for side in (0, 1))
+    assert (again.predict(users, items) == model.predict(users, items)).all()

@@ -58,6 +58,7 @@ BAD = {
     "rating_range": [(5, 1), (1, 1), (1, math.inf), (1,), 5, "stars", ("a", "b"), (1, 2, 3)],
     "duplicates": ["first", None],
     "implicit_features": [None, "yes", 2],
+    "moods": [None, "yes", 2],
     "history": ["some", 0, -3, 2.5, True],
     "forgetting": [0.0, 1.5, "x", (1.0, 2.0), (0.9,)],
     "refresh": [-1.0, "x"],

@@ -42,8 +42,12 @@ def as_times(timestamps: Any, n: int) -> npt.NDArray[np.int64]:
     """
     from hemf.reading.values import timestamps_from
 
+    timestamps = list(timestamps) if isinstance(timestamps, Iterator) else timestamps
+    if isinstance(timestamps, np.datetime64):
+        timestamps = np.array([timestamps])
     alone = isinstance(timestamps, str | bytes) or np.ndim(timestamps) == 0
-    times = timestamps_from([timestamps] if alone else timestamps)
+    values = [timestamps] if alone else timestamps
+    times = timestamps_from(values) if len(values) else np.empty(0, np.int64)
     if times.size == 1:
         times = np.repeat(times, n)
     if times.size != n:

@@ -76,7 +76,7 @@ class Explanation:
     """What features of the user, given or implicit, say; 0 where user or item is unknown."""
     uncertainty: dict[str, float]
     """Shares of the variance: "noise" of the ratings, not knowing the "user" well, not knowing the
-    "item" well, and "both" at once."""
+    "item" well, and "both" at once; the user's "mood", where raters have moods."""
     user_communities: dict[int, float]
     """Probability of each community of the user's, most probable first, from 1 % on."""
     item_communities: dict[int, float]
@@ -142,6 +142,9 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         "item": max(float(left.mean @ right.covariance @ left.mean), 0.0),  # mᵀTm
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
     }
+    mood = model._row_noise() - float(state.noise)
+    if mood > 0.0:
+        variance["mood"] = mood
     total = sum(variance.values())
     moved = said = 0.0
     reasons: tuple[Reason, ...] = ()
@@ -257,6 +260,10 @@ def _strongest(
 ) -> tuple[Reason, ...]:
     state = model._fitted()
     rated, standardised = state.row_ratings("user", user_row)
+    moods = getattr(state, "moods", None)
+    if moods is not None:  # the learning is from ratings less moods; people know what they gave
+        indptr = model._table.by_user.indptr
+        standardised = moods.ratings["user"][indptr[user_row] : indptr[user_row + 1]]
     ratings = model.global_mean_ + model.rating_scale_ * standardised
     chosen = np.argsort(-np.abs(contributions), kind="stable")[:n]
     side = state.sides["item"]

@@ -237,6 +237,10 @@ class Fitted(Parametrised):
         mean, variance = moods.at(user_rows, as_times(timestamps, user_rows.size))
         return mean, variance
 
+    def _row_noise(self) -> float:
+        """σ², standardised, and with it that of any mood, where raters have moods."""
+        return float(self._fitted().noise + self._mood(np.empty(0, np.int64), None)[1])
+
     def _refuse_moods(self, what: str) -> None:
         """Raise an error where moods have a part in what is asked for."""
         state = getattr(self, "state_", None)

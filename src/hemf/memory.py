@@ -55,7 +55,8 @@ def fit_bytes(ratings: Ratings, options: FitOptions, *, validated: bool) -> int:
     statistics = [_statistics_bytes(table, name, options) for name, table in tables.items()]
     seeds = max(options.max_communities.values()) > 1
     working = 1 + DOUBLE // itemsize if seeds else 2  # the start needs two copies for a moment
-    return sum(sides) * (2 if validated else 1) + working * max(sides) + max(statistics)
+    moods = ratings.n_ratings * (8 + 2 * itemsize + 8 * DOUBLE) if options.moods else 0
+    return moods + sum(sides) * (2 if validated else 1) + working * max(sides) + max(statistics)
 
 
 def regression_bytes(design: Design, n_factors: int) -> int:

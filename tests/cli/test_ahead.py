@@ -18,7 +18,7 @@ def processes(monkeypatch):
     begin = subprocess.Popen
 
     def sleeping(command, **options):
-        assert command == [sys.executable, "-m", "hemf.kernels.prepare"]
+        assert command == [sys.executable, "-P", "-m", "hemf.kernels.prepare"]
         started.append(begin([sys.executable, "-c", "import time; time.sleep(60)"], **options))
         return started[-1]
 

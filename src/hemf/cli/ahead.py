@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+PATIENCE = 180.0  # seconds until they are no longer waited for
 
 
 @contextmanager
@@ -16,14 +18,19 @@ def compiling() -> Iterator[Callable[[], object]]:
     """
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hemf.kernels.prepare"],
+            [sys.executable or "python3", "-P", "-m", "hemf.kernels.prepare"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError:
         yield lambda: None
         return
+
+    def wait() -> None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+
     try:
-        yield process.wait
+        yield wait
     finally:
         if process.poll() is None:
             process.terminate()

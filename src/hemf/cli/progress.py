@@ -262,20 +262,25 @@ def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
     A fit of a few ratings does it, so that the fit proper shows how fast it really is; where it
     will learn ``online``, a short stream as well.
     """
+    from hemf.kernels import prepare
+
     quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick |= {"samples": 1, "burn_in": 0}
     quick["rating_range"] = None  # the few ratings may be outside the one chosen
     given = model.get_params()
     chosen = {name: quick.get(name, value) for name, value in given.items()}
-    ratings = [(user, item, float(user + item)) for user in range(3) for item in range(3)]
+    pairs = [(user, item) for user in range(3) for item in range(3)]
+    ratings = [(user, item, float(user + item), user) for user, item in pairs]
     with output.status("getting ready (the first run compiles kernels: up to a minute)"):
         small = type(model)(**chosen).fit(ratings)
         small.predict([0], [0])
+        if given.get("moods"):
+            prepare.compile_moods(given["dtype"])  # a single sweep does not get to them
         if online:
             learner: Any
             for learner in (small, type(model)(**chosen)):
                 learner.predict_then_learn(ratings, return_seconds=True)
-                learner.partial_fit([(user + 9, item, rating) for user, item, rating in ratings])
+                learner.partial_fit([(user + 9, *others) for user, *others in ratings])
 
 
 @contextmanager

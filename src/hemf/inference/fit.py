@@ -40,7 +40,6 @@ class FitOptions:
     tied: dict[str, bool]
     coupled: bool
     noise_scales: dict[str, bool]
-    moods: bool
     evb: str | None
     concentration: float
     spread: float
@@ -49,6 +48,7 @@ class FitOptions:
     patience: int
     n_jobs: int | None
     dtype: type[np.floating]
+    moods: bool = False
     schedule: Schedule = field(default_factory=Schedule)
 
 
@@ -194,6 +194,8 @@ def fit_batch(
             ConvergenceWarning,
         )
     final = best or state
+    if final.sweeps <= schedule.hold_mood:
+        final.moods = None  # they were not learnt yet
     for side in final.sides.values():
         if (np.diff(side.statistics.size) > 0.0).any():  # largest first, for people
             side.select(np.argsort(-side.statistics.size, kind="stable"))

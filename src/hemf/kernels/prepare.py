@@ -5,9 +5,20 @@ In a process of its own that takes another core; whoever needs them later finds 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 ONLINE = ("recall_all", "record_all", "refresh_all")  # what learning a batch takes
+
+
+def compile_moods(dtype: Any) -> None:
+    """Compile what moods take, unless it is in the cache."""
+    from hemf.kernels import mood
+
+    mood.gather.compiled(dtype)
+    mood.smooth.compiled(np.float64)
+    mood.places.compiled(np.float64)
 
 
 def main() -> None:
