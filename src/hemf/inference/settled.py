@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.inference.rowstore import RowStore
-from hemf.model.packing import Array, lower_triangle, pack, unpack
+from hemf.model.packing import Array, Float64, lower_triangle, pack, unpack
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CARRY_EVERY = 4  # refreshes of each row of a side between two times that sums are carried along
 OTHER = {"user": "item", "item": "user"}
 ROUNDING = 100  # units in the last place that may be off after many sums
+MOST_STRETCH = 2.0  # of a direction, each time that sums are carried along
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
 
@@ -63,10 +64,21 @@ def carry(state: OnlineState, name: str) -> None:
         return  # nothing was there that could have moved
     ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
-    move = (product + ridge) @ np.linalg.inv(square + ridge)
+    move = _tamed((product + ridge) @ np.linalg.inv(square + ridge))
     sums = state.stores[OTHER[name]]
     sums.moment[:] = sums.moment @ move.T
     _move_all(sums.gram, move.astype(sums.gram.dtype))
+
+
+def _tamed(move: Float64) -> Float64:
+    """Return a map that stretches no direction by more than `MOST_STRETCH`.
+
+    A direction that opens goes from next to nothing to something. Sums hold the uncertainty of
+    factors beside their squares, and that has not grown alike: stretched with them it would drown
+    them, and the other side's answer to that be carried back.
+    """
+    left, stretch, right = np.linalg.svd(move)
+    return np.asarray((left * np.minimum(stretch, MOST_STRETCH)) @ right)
 
 
 def _move_all(triangles: Array, move: Array) -> None:
