@@ -6,10 +6,11 @@ It takes the place of an older file in one step, once all of it is on the disk.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from hemf.errors import ModelFileError
+from hemf.errors import DataError, ModelFileError
 from hemf.writing import replacing as whole
 
 Members = dict[str, NDArray[Any] | bytes]
@@ -152,6 +153,27 @@ def _dataclass_in(hint: Any) -> type | None:
 
 
 # -- plain values ------------------------------------------------------------------------------
+
+
+def encoded_ids(ids: Iterable[Any], what: str) -> bytes:
+    """Return ids as JSON text; ``what`` they are of is named in the error about one that has none.
+
+    >>> encoded_ids(["ann", 3], "user")
+    b'["ann", 3]'
+    """
+    listed = []
+    for row, value in enumerate(ids):
+        try:
+            listed.append(encoded(value))
+        except TypeError:
+            raise DataError(
+                f"{what} {value!r} cannot be saved: ids in a model file are numbers, text, bytes, "
+                f"UUIDs or tuples of these, not {type(value).__name__}; "
+                "turn such ids into text before fitting",
+                value=value,
+                row=row,
+            ) from None
+    return json.dumps(listed, allow_nan=False).encode()
 
 
 def encoded(value: Any) -> Any:

@@ -142,9 +142,8 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         "item": max(float(left.mean @ right.covariance @ left.mean), 0.0),  # mᵀTm
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
     }
-    mood = model._row_noise() - float(state.noise)
-    if mood > 0.0:
-        variance["mood"] = mood
+    if model._mood_variance() > 0.0:
+        variance["mood"] = model._mood_variance()
     total = sum(variance.values())
     moved = said = 0.0
     reasons: tuple[Reason, ...] = ()

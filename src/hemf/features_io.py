@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.archive import Members, decoded, described, encoded, read_array, restored
-from hemf.errors import DataError
+from hemf.archive import Members, decoded, described, encoded_ids, read_array, restored
 from hemf.features.encoder import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.sideinfo import Given
 from hemf.vocabulary import Vocabulary
@@ -19,18 +18,8 @@ from hemf.vocabulary import Vocabulary
 def describe_given(given: Given, side: str, members: Members) -> dict[str, Any]:
     """Return the JSON form of given features; arrays become members."""
     at, encoder, rows = f"{side}/features", given.encoder, given.features
-    ids = []
-    for row, value in enumerate(given.newcomers.ids.tolist()):
-        try:
-            ids.append(encoded(value))
-        except TypeError:
-            raise DataError(
-                f"{side} {value!r}, which has features, cannot be saved: ids in a model file are "
-                "numbers, text, bytes, UUIDs or tuples of these",
-                value=value,
-                row=row,
-            ) from None
-    members[f"{at}/newcomers.json"] = json.dumps(ids, allow_nan=False).encode()
+    newcomers = given.newcomers.ids.tolist()
+    members[f"{at}/newcomers.json"] = encoded_ids(newcomers, f"{side} with features")
     for name in ("data", "indices", "indptr"):
         members[f"{at}/newcomers-{name}.npy"] = getattr(rows, name)
     return {

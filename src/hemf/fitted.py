@@ -227,19 +227,16 @@ class Fitted(Parametrised):
 
         Without times, of any mood.
         """
-        from hemf.model.mood import any_mood
-
         moods = getattr(self._fitted(), "moods", None)
-        if moods is None:
-            return 0.0, 0.0
-        if timestamps is None:
-            return any_mood(moods.prior)
+        if moods is None or timestamps is None:
+            return 0.0, self._mood_variance()
         mean, variance = moods.at(user_rows, as_times(timestamps, user_rows.size))
         return mean, variance
 
-    def _row_noise(self) -> float:
-        """σ², standardised, and with it that of any mood, where raters have moods."""
-        return float(self._fitted().noise + self._mood(np.empty(0, np.int64), None)[1])
+    def _mood_variance(self) -> float:
+        """Variance of a mood at a time that is not known, standardised; 0 without moods."""
+        moods = getattr(self._fitted(), "moods", None)
+        return 0.0 if moods is None else float(moods.prior.variance + moods.prior.extra)
 
     def _refuse_moods(self, what: str) -> None:
         """Raise an error where moods have a part in what is asked for."""

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.archive import Members, decoded, described, encoded, read_array, restored, write_archive
-from hemf.errors import DataError, ModelFileError, ParameterError
+from hemf.archive import (
+    Members,
+    decoded,
+    described,
+    encoded,
+    encoded_ids,
+    read_array,
+    restored,
+    write_archive,
+)
+from hemf.errors import ModelFileError, ParameterError
 from hemf.moods_io import describe_moods, restore_moods
 from hemf.ratings import Ratings, Sparse, transposed
 from hemf.training import standardised
@@ -343,19 +352,7 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
             members[f"{side}/ids-ends.npy"] = ends
             members[f"{side}/ids-text.npy"] = np.frombuffer(text or b"", np.uint8)[: ends[-1]]
             return "text"
-    listed = []
-    for row, value in enumerate(values):
-        try:
-            listed.append(encoded(value))
-        except TypeError:
-            raise DataError(
-                f"{side} {value!r} cannot be saved: ids in a model file are numbers, text, bytes, "
-                f"UUIDs or tuples of these, not {type(value).__name__}; "
-                "turn such ids into text before fitting",
-                value=value,
-                row=row,
-            ) from None
-    members[f"{side}/ids.json"] = json.dumps(listed, allow_nan=False).encode()
+    members[f"{side}/ids.json"] = encoded_ids(values, side)
     return "values"
 
 

@@ -105,7 +105,8 @@ class Visitor:
             if not return_std:
                 return expected[0] if alone else expected
             if include_noise:
-                noise = np.full(rows.size, model._row_noise() * own.noise_scale)
+                of_row = (model._fitted().noise + model._mood_variance()) * own.noise_scale
+                noise = np.full(rows.size, of_row)
                 scales = model._fitted().sides["item"].noise_scales
                 variance = variance + noise * (1.0 if scales is None else scales.inverse[rows])
             spread = np.sqrt(variance) * model.rating_scale_
@@ -153,7 +154,7 @@ def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32])
         weight[strangers] = 1.0
     standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
     mean, second, probabilities, shape, rate = fold_row(
-        side, rated, weight, model._row_noise(), standardised
+        side, rated, weight, state.noise + model._mood_variance(), standardised
     )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -94,7 +95,7 @@ class Drawn:
         return error
 
 
-class GibbsSampler(Parametrised):
+class GibbsSampler(Parametrised, ABC):
     """What the samplers have in common; `BPMF`, `M3FTIB` and `M3FTIF` are the ones to use."""
 
     n_factors: int
@@ -199,8 +200,9 @@ class GibbsSampler(Parametrised):
                 value=self.kept,
             )
 
+    @abstractmethod
     def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> FactorChain:
-        raise NotImplementedError
+        """Return the chain that draws, before its first step."""
 
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""

@@ -6,6 +6,7 @@ of its user, k that of its item. Vectors are (rows, topics of the other side, si
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from hemf.baselines.samples import SideSample
 Groups = list[RowNumbers]
 
 
-class TopicChain(FactorChain):
+class TopicChain(FactorChain, ABC):
     """Topics and how often each occurs; what goes with them is for the two models to say."""
 
     settings: TopicSettings
@@ -76,16 +77,16 @@ class TopicChain(FactorChain):
         """Vectors of one side, one row for each group."""
         return self.vectors[side].reshape(-1, self.vectors[side].shape[2])
 
+    @abstractmethod
     def start_vectors(self) -> list[Singles]:
         """Return the vectors of both sides that the chain starts with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw_effects(self, left: Singles, groups: Groups) -> Singles:
         """Draw vectors and biases from what factors leave of ratings, and return their sum.
 
         ``groups`` says for each side which of its vectors a rating goes with, in `flat` order.
         """
-        raise NotImplementedError
 
     def _side(self, side: int) -> SideSample:
         count = self.settings.topics[side]

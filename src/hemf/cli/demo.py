@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,10 +107,11 @@ def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
 
     people, films = (np.array(joining[side].to_pylist()) for side in ("user", "item"))
     actual = joining["rating"].to_numpy()
-    order = np.argsort(people, kind="stable")  # by time within each
-    starts = np.flatnonzero(np.r_[True, people[order][1:] != people[order][:-1]])
+    given: Counter[str] = Counter()
     turn = np.empty(people.size, np.int64)
-    turn[order] = np.arange(people.size) - np.repeat(starts, np.diff(np.r_[starts, people.size]))
+    for row, person in enumerate(people.tolist()):  # by time
+        turn[row] = given[person]
+        given[person] += 1
     expected = np.empty(people.size)
     for now in range(int(turn.max()) + 1):
         rows = np.flatnonzero(turn == now)
@@ -118,7 +120,7 @@ def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
     early = turn < FIRST
     return {
         "ratings": int(people.size),
-        "new_users": int(starts.size),
+        "new_users": len(given),
         "rmse_first": rmse(actual[early], expected[early]),
         "rmse_later": rmse(actual[~early], expected[~early]),
     }

@@ -30,6 +30,11 @@ class Rows:
     indices: npt.NDArray[np.int32]
     values: Array
 
+    def sums(self, each: Array) -> Float64:
+        """Add up, for every row, what there is of each of its ratings."""
+        running = np.concatenate([[0.0], np.cumsum(each)])
+        return np.asarray(running[self.indptr[1:]] - running[self.indptr[:-1]])
+
 
 @dataclass(frozen=True)
 class Shared:

@@ -106,8 +106,7 @@ class BatchState:
         if user.noise_scales is None and item.noise_scales is None:
             return float(self.n_ratings)
         rows = self.rows["user"]
-        of_items = np.concatenate([[0.0], np.cumsum(item.weights[rows.indices])])
-        return float(user.weights @ (of_items[rows.indptr[1:]] - of_items[rows.indptr[:-1]]))
+        return float(user.weights @ rows.sums(item.weights[rows.indices]))
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term; the ratings term is that of the last half-sweep."""

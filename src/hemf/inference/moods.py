@@ -64,9 +64,7 @@ class Moods:
 
     def spread_sums(self, name: str, rows: Rows, other_weight: Float64) -> Float64:
         """Σ_j υ_j Var[o_ij] of each row of a side."""
-        each = self.posterior.spread[self.sitting[name]] * other_weight[rows.indices]
-        running = np.concatenate([[0.0], np.cumsum(each)])
-        return np.asarray(running[rows.indptr[1:]] - running[rows.indptr[:-1]])
+        return rows.sums(self.posterior.spread[self.sitting[name]] * other_weight[rows.indices])
 
     def rows_without(self, rows: dict[str, Rows]) -> dict[str, Rows]:
         """Return the tables of both sides, the moods taken off their ratings."""

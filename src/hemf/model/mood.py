@@ -114,15 +114,6 @@ class MoodPosterior:
         return cls(*(np.zeros(n) for _ in range(5)))
 
 
-def any_mood(prior: MoodPrior) -> tuple[float, float]:
-    """Mean and variance of a mood at a time that is not known.
-
-    >>> any_mood(MoodPrior(persistence=0.9, variance=0.2, extra=0.1))
-    (0.0, 0.30000000000000004)
-    """
-    return 0.0, prior.variance + prior.extra
-
-
 def mood_at(
     prior: MoodPrior,
     posterior: MoodPosterior,
