@@ -52,6 +52,8 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         "tables": tables,
         "fit": None if state.fit is None else _describe_fit(state.fit),
         "restart_at": state.restart_at,
+        "total": encoded(state.total.tolist()),
+        "count_at": state.count_at,
         **{name: encoded(getattr(state, name)) for name in _PLAIN},
         **{
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
@@ -91,6 +93,7 @@ def restore_online(
         plain[name] = tables
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
     plain["restart_at"] = int(form["restart_at"])
+    plain["count_at"] = int(form.get("count_at", 0))
     state = OnlineState(
         sides=sides,
         stores=stores,
@@ -102,6 +105,11 @@ def restore_online(
     state.even_codes()
     for name in _SIDES:
         state.point(name)
+    state.add_up()
+    if "total" in form:  # the same to the last digit
+        total = np.array(decoded(form["total"]), np.float64)
+        _require(total.shape == state.total.shape, "the total of its errors is not there")
+        state.total, state.count_at = total, plain["count_at"]
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
     numbers.append(state.opened_at)
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]

@@ -165,9 +165,11 @@ def case(
     if window != 0:
         list_ratings(rng, made["user"], made["item"], window)
     levels = rng.normal(size=LEVELS)
-    made["rules"] = Rules(
-        levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, least_share, int(thorough)
-    )
+    made["rules"] = rules = Rules(
+        levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, least_share, int(thorough),
+        np.zeros(int(window == ALL and keep == 1.0)),
+    )  # fmt: skip
+    reference_online.add_up(made["user"], made["item"], rules)
     return made
 
 
@@ -186,7 +188,7 @@ def assert_same(
     refreshes: bool = True,
 ) -> None:
     """Two states agree; without ``refreshes``, how often rows were refreshed may differ."""
-    for name in ("user", "item", "user shared", "item shared"):
+    for name in ("user", "item", "user shared", "item shared", "rules"):
         for field in ours[name]._fields:
             left, right = getattr(ours[name], field), getattr(theirs[name], field)
             if not refreshes and field in ("touched", "met"):
@@ -274,6 +276,7 @@ def test_a_row_is_refreshed_several_times_over(
         reference_online.refresh(
             theirs["user"], theirs["item"], theirs["user shared"], theirs["rules"], 0
         )
+    reference_online.add_up(theirs["user"], theirs["item"], theirs["rules"])
     assert ours["user shared"].totals[2] == times
     assert_same(ours, theirs)
 
@@ -394,6 +397,7 @@ def test_a_user_may_go_on_for_longer_than_a_streak(scales: bool, rng: np.random.
     made = case(rng, n=(3, 90), scales=scales, patience=0.3)
     for field in ("count", "length"):
         getattr(made["user"], field)[1] = 0
+    reference_online.add_up(made["user"], made["item"], made["rules"])
     n = online.STREAK + 20
     ratings = np.ones(n, np.int64), rng.permutation(90)[:n], rng.integers(0, LEVELS, n)
     ours, our_forecasts, _ = streamed(compiled("stream", made), made, ratings)

@@ -149,6 +149,9 @@ def assert_nothing_drifted(state: OnlineState, tolerance: float = 1e-9) -> None:
         error = float(store.weight.astype(np.float64) @ store.error)
         assert store.totals[1] == pytest.approx(error, rel=tolerance)
         assert store.totals[3] == pytest.approx(store.worth.sum(), rel=tolerance)
+    if state.knows_total:
+        digits = tolerance if state.stores["user"].mean.dtype == np.float64 else 1e-4
+        assert state.total[0] == pytest.approx(state.squared_error, rel=digits)
 
 
 def pairs(state: OnlineState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,6 +171,9 @@ def record(
     }
     codes = np.ascontiguousarray(codes, np.int64).reshape(-1)
     before = np.broadcast_to(np.asarray(previous, np.int64), codes.shape).copy()
+    if name == "user" and state.knows_total:
+        state.total += state._errors(rows["user"], rows["item"], codes).sum()
+        state.total -= state._errors(rows["user"], rows["item"], before).sum()
     state._reserve(rows)
     binding.kernel(state, "record_all")(
         rows[name], rows[OTHER[name]], codes, before, *state._pair(name), binding.rules(state),

@@ -52,6 +52,7 @@ def rules(state: OnlineState) -> Any:
         window=options.window,
         least_share=options.least_share,
         thorough=int(options.thorough),
+        total=state.total,
     )
 
 

@@ -76,7 +76,7 @@ class Folding:
             change=0.0,
         )
         self._rows: dict[int, Any] = {}
-        self._rules = Rules(np.zeros(0, dtype), 1.0, -1, LEAST_SHARE, 0)
+        self._rules = Rules(np.zeros(0, dtype), 1.0, -1, LEAST_SHARE, 0, np.zeros(0))
         self._memory = scratch(self._row, self._shared)
 
     def follow(self, side: Side) -> None:

@@ -105,6 +105,10 @@ class OnlineState:
     """Mean posterior covariance of each side, see there too."""
     spread_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
     """Refreshes of each side when that was computed."""
+    total: Float64 = field(default_factory=lambda: np.zeros(0))
+    """The `squared_error`, kept up to date where every rating is on record, or nothing."""
+    count_at: int = 0
+    """Ratings learnt when it is next added up anew: rounding would gather in it."""
 
     # -- beginnings ------------------------------------------------------------------------------
 
@@ -157,6 +161,7 @@ class OnlineState:
         for name in SIDES:
             online.point(name)
         online.even_codes()
+        online.add_up()
         if passes is None:
             scarce = online._is_scarce() and options.evb is not None
             passes = REOPENING if scarce else 1
@@ -200,6 +205,7 @@ class OnlineState:
         )  # fmt: skip
         for name in SIDES:
             state.point(name)
+        state.add_up()
         return state
 
     def _is_scarce(self) -> bool:
@@ -217,11 +223,27 @@ class OnlineState:
     @property
     def squared_error(self) -> float:
         """Σ τ_i υ_j E(r_ij - a_i·b_j)²; as of each item's last refresh where ratings are gone."""
-        if not self.is_complete or min(self.options.forgetting.values()) < 1.0:
+        if not self.can_be_exact:
             return float(self.stores["item"].totals[1])
         indptr, items, codes = self.stores["user"].history.to_rows()
         users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
         return float(self._errors(users, items.astype(np.int64), codes.astype(np.int64)).sum())
+
+    @property
+    def can_be_exact(self) -> bool:
+        """Whether every rating is on record and counts as much as any other."""
+        return self.is_complete and min(self.options.forgetting.values()) == 1.0
+
+    @property
+    def knows_total(self) -> bool:
+        """Whether the squared error of all ratings is kept up to date."""
+        return self.total.size > 0
+
+    def add_up(self) -> None:
+        """Add up the squared error of all ratings, where it can be known exactly."""
+        if self.can_be_exact:
+            self.total = np.array([self.squared_error])
+            self.count_at = self.seen + max(self.n_ratings, BLOCK)
 
     def with_stranger(self, name: str) -> Moments:
         """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
@@ -270,6 +292,9 @@ class OnlineState:
         if self.options.window != 0:
             previous = previous.copy()
             binding.kernel(self, "recall_all")(users, items, bound["user"], previous)
+        if self.knows_total:
+            self.total += self._errors(users, items, codes).sum()
+            self.total -= self._errors(users, items, previous).sum()
         is_new = np.zeros(codes.size, np.int64)
         for name in SIDES:
             other = OTHER[name]
@@ -345,6 +370,8 @@ class OnlineState:
     def _end(self, *, learn: bool = True) -> None:
         """Take note that something was learnt; begin anew or open directions where that is due."""
         self.changes += 1
+        if self.knows_total and self.seen >= self.count_at:
+            self.add_up()
         if is_young(self):
             if self.seen >= self.restart_at:
                 self.__dict__.update(restart(self).__dict__)
@@ -363,7 +390,7 @@ class OnlineState:
         side, store = self.sides[name], self.stores[name]
         store.met[rows] = int(self.stores[OTHER[name]].totals[2])
         if learn and shared.is_due(self, name):
-            shared.learn_row_scales(self, name)
+            shared.learn_row_scales(self, name, all_fresh=rows.size == store.n_rows)
         side.statistics = store.statistics
         if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
             self.followed[name] = float(store.totals[2])

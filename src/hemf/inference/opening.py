@@ -62,6 +62,7 @@ def open_directions(state: OnlineState) -> int:
     second -= mean[:, rows] * mean[:, columns]
     mean[:, factors] += FACTOR_START * np.clip(found, -MOST, MOST) @ opened.T
     second += mean[:, rows] * mean[:, columns]
+    state.add_up()
     for name in SIDES:
         _widen(state, name, opened)
         state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)

@@ -16,7 +16,7 @@ from hemf.inference import regroup
 from hemf.inference.batch import NOISE_FLOOR, SIDES
 from hemf.inference.empirical import learn_prior
 from hemf.inference.settled import carry
-from hemf.model.noise import learn_scales
+from hemf.model.noise import balance, learn_scales
 from hemf.model.packing import Float64
 
 if TYPE_CHECKING:
@@ -36,18 +36,28 @@ def is_due(state: OnlineState, name: str) -> bool:
     return bool(store.totals[2] - state.refreshed[name] >= store.n_rows > 0)
 
 
-def learn_row_scales(state: OnlineState, name: str) -> None:
-    """Bring the noise scales of a side and their prior to their optimum."""
+def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) -> None:
+    """Bring the noise scales of a side and their prior to their optimum.
+
+    The errors on record are those of each row's last refresh. Unless all rows are fresh from one,
+    others have moved since, and where the bound can be told it is better to trust the scales: each
+    was at its optimum then, and their prior follows from them alone.
+    """
     side, store = state.sides[name], state.stores[name]
     if side.noise_scales is None or state.options.evb is None:
         return
-    counts = np.rint(store.worth).astype(np.int64)
-    errors = store.error / state.error_unit(name)
-    scales, factor = learn_scales(side.noise_scales, errors, counts)
+    if state.knows_total and not all_fresh:
+        scales, factor = balance(side.noise_scales)
+    else:
+        counts = np.rint(store.worth).astype(np.int64)
+        errors = store.error / state.error_unit(name)
+        scales, factor = learn_scales(side.noise_scales, errors, counts)
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
     store.totals[1] = store.error @ scales.mean
+    if state.knows_total:
+        state.total[0] = store.totals[1] if all_fresh else state.total[0] / factor
     if state.options.window != 0:
         state.noise /= factor
 
@@ -62,7 +72,10 @@ def learn_noise(
     if state.options.evb is None:
         return
     if errors is None:
-        noise = state.stores[name].totals[1] / max(float(state.stores[name].totals[3]), 1.0)
+        # Users are refreshed with each of their ratings, so that theirs are all counted.
+        store = state.stores["user" if state.knows_total else name]
+        total = state.total[0] if state.knows_total else store.totals[1]
+        noise = total / max(float(store.totals[3]), 1.0)
     elif errors.size:
         n_learnt = n_learnt or errors.size
         part = n_learnt / (n_learnt + min(NOISE_MEMORY, max(state.seen, 1)))

@@ -13,7 +13,7 @@ import numpy as np
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
 from hemf.kernels.lists import copy_entries
-from hemf.kernels.pairs import trace_product
+from hemf.kernels.pairs import expected_error
 from hemf.kernels.record import recall, record, retire, settle, withdraw
 from hemf.kernels.refresh import (
     add_rating,
@@ -29,13 +29,15 @@ STREAK = 64
 
 
 @inner
-def expected_error(own: Any, other: Any, i: int, j: int, value: float) -> float:
-    """E(r - a_i·b_j)²."""
-    product = 0.0
-    for t in range(own.mean.shape[1]):
-        product += np.float64(own.mean[i, t]) * other.mean[j, t]
-    square = trace_product(own.second[i], other.second[j], own.mean.shape[1])
-    return float(max(value * value - 2.0 * value * product + square, 0.0))
+def pair_error(mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> float:
+    """τ υ E(r - a_i·b_j)² with this mean of a_i; nothing for a code of -1."""
+    if code < 0:
+        return 0.0
+    value = np.float64(rules.levels[code])
+    error = expected_error(
+        mean, own.second[i], value * value, value, other.mean[j], other.second[j]
+    )
+    return np.float64(own.weight[i]) * other.weight[j] * error
 
 
 @kernel(
@@ -123,14 +125,19 @@ def stream(
     past_weight, past_value, squares = items.weight[0], rules.levels[0], 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     complete = rules.window < 0 and user_shared.keep == 1.0
-    waiting, kept = np.int64(-1), 0
+    waiting, kept, published = np.int64(-1), 0, user_memory.before
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]
         forecasts[k] = forecast(users, items, user_shared, item_shared, i, j)
         if waiting >= 0 and waiting != i:
-            publish(users, user_shared, waiting, kept, squares, user_memory)
+            publish(users, user_shared, rules, waiting, kept, squares, user_memory)
+        if waiting != i:
+            copy_entries(users.mean[i], 0, published, 0, published.size)
         previous = recall(users, i, j)
+        if rules.total.size > 0:
+            rules.total[0] += pair_error(published, users, items, rules, i, j, code)
+            rules.total[0] -= pair_error(published, users, items, rules, i, j, previous)
         record(users, items, rules, user_shared.keep, i, j, code, previous, products)
         value = rules.levels[code]
         if i == past_user and previous < 0 and streak < STREAK:
@@ -151,7 +158,7 @@ def stream(
         kept = weigh_row(users, user_shared, rules, i, user_memory)
         waiting = i
         if not complete:
-            publish(users, user_shared, i, kept, squares, user_memory)
+            publish(users, user_shared, rules, i, kept, squares, user_memory)
             waiting = np.int64(-1)
         past_user = i if complete else np.int64(-1)
         past_item, past_value, past_weight = j, value, items.weight[j]
@@ -160,7 +167,7 @@ def stream(
         record(items, users, rules, item_shared.keep, j, i, code, previous, products)
         if due(items, item_shared, user_shared, j):
             if waiting >= 0:
-                publish(users, user_shared, i, kept, squares, user_memory)
+                publish(users, user_shared, rules, i, kept, squares, user_memory)
                 waiting = np.int64(-1)
             refresh(items, users, item_shared, rules, j, item_memory)
             items.met[j] = np.int64(user_shared.totals[2])
@@ -168,11 +175,10 @@ def stream(
             retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, products)
             retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, products)
         if rules.window == 0:
-            weight = np.float64(users.weight[i]) * items.weight[j]
-            errors[k] = weight * expected_error(users, items, i, j, value)
+            errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code)
         spent[k] = ticks() - begin
     if waiting >= 0:
-        publish(users, user_shared, waiting, kept, squares, user_memory)
+        publish(users, user_shared, rules, waiting, kept, squares, user_memory)
 
 
 @inner

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import kernel, summing
+from hemf.kernels.compile import inner, kernel, summing
 
 
 @summing
@@ -23,6 +23,21 @@ def trace_product(s: Any, u: Any, order: int) -> float:
         p = i * (i + 1) // 2 + i
         diagonal += np.float64(s[p]) * np.float64(u[p])
     return 2.0 * twice - diagonal
+
+
+@inner
+def expected_error(
+    mean: Any, second: Any, squares: float, value: float, moment: Any, gram: Any
+) -> float:
+    """E Σ w(r - a·b)² of a row with these moments.
+
+    ``squares`` are Σ w r², ``moment`` times ``value`` Σ w r n, and ``gram`` is Σ w E[bbᵀ].
+    """
+    product = 0.0
+    for t in range(mean.size):
+        product += np.float64(mean[t]) * np.float64(moment[t])
+    square = trace_product(second, gram, mean.size)
+    return float(max(squares - 2.0 * value * product + square, 0.0))
 
 
 @kernel(

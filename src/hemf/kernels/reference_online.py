@@ -296,6 +296,17 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, _memor
     """Refresh rows one after the other."""
     for i in rows:
         refresh(own, other, shared, rules, i)
+    add_up(own, other, rules)
+
+
+def add_up(own: Any, other: Any, rules: Any) -> None:
+    """Σ τ υ E(r - a·b)² over all lists of a side, where that is kept."""
+    for i in range(own.count.size if rules.total.size else 0):
+        rules.total[0] *= i > 0
+        for k in range(own.start[i], own.start[i] + own.length[i]):
+            j, r = own.other[k], float(rules.levels[own.code[k]])
+            weight = float(own.weight[i]) * float(other.weight[j])
+            rules.total[0] += weight * expected_error(own, other, i, j, r)
 
 
 # -- one rating after the other ------------------------------------------------------------------
@@ -358,3 +369,4 @@ def stream(
             errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
     if waiting is not None:
         publish(users, user_shared, *waiting)
+    add_up(users, items, rules)

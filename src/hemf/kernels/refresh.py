@@ -15,6 +15,8 @@ import numpy as np
 from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner, step
+from hemf.kernels.lists import copy_entries
+from hemf.kernels.pairs import expected_error
 
 ROUNDING_OF_SINGLE = 1e-6
 ROUNDING_OF_DOUBLE = 1e-14
@@ -179,8 +181,9 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
 def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
     """Bring a row to its optimum given everything else; return Σ w r² of its ratings."""
     squares = gather_row(own, other, shared, rules, i, memory)
+    copy_entries(own.mean[i], 0, memory.before, 0, memory.before.size)
     n = weigh_row(own, shared, rules, i, memory)
-    publish(own, shared, i, n, squares, memory)
+    publish(own, shared, rules, i, n, squares, memory)
     return float(squares)
 
 
@@ -231,9 +234,18 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
 
 
 @step
-def publish(own: Any, shared: Any, i: int, kept: int, squares: float, memory: Any) -> None:
-    """Write what `weigh_row` found: moments, what communities are given, and q(τ_i)."""
+def publish(
+    own: Any, shared: Any, rules: Any, i: int, kept: int, squares: float, memory: Any
+) -> None:
+    """Write what `weigh_row` found: moments, what communities are given, and q(τ_i).
+
+    The mean that was published last is the one before in ``memory``.
+    """
     leave(own, shared, i)
+    if rules.total.size > 0:
+        rules.total[0] -= own.weight[i] * expected_error(
+            memory.before, own.second[i], squares, 1.0, memory.moment, memory.gram
+        )
     if memory.considered[0] == shared.pull.shape[0]:
         own.judged[i] = own.count[i]
     memory.second[:] = 0.0
@@ -255,6 +267,8 @@ def publish(own: Any, shared: Any, i: int, kept: int, squares: float, memory: An
         own.weight[i] = own.shape[i] / own.rate[i]
     shared.totals[0] += own.entropy[i]
     shared.totals[1] += own.weight[i] * own.error[i]
+    if rules.total.size > 0:
+        rules.total[0] += own.weight[i] * own.error[i]
     shared.totals[2] += 1.0
     own.pending[i] = 0
     own.touched[i] = np.int64(shared.totals[2])

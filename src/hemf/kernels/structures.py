@@ -118,6 +118,8 @@ class Rules(NamedTuple):
     """Communities with less of a row are left out."""
     thorough: Whole
     """Consider all communities at every refresh."""
+    total: Numbers
+    """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, or nothing where not every rating is listed."""
 
 
 class Outer(NamedTuple):
@@ -146,6 +148,7 @@ class Scratch(NamedTuple):
     work: Square
     mean: Numbers
     second: Numbers
+    before: Vector
     past_mean: Vector
     past_second: Vector
 
@@ -179,6 +182,7 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
         work=np.zeros(system),
         mean=np.zeros(order),
         second=np.zeros(order * (order + 1) // 2),
+        before=np.zeros(total, dtype),
         past_mean=np.zeros(total, dtype),
         past_second=np.zeros(packed, dtype),
     )

@@ -85,22 +85,29 @@ def best_shape(mean: float, mean_log: float) -> float:
     return float(shape)
 
 
-def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[NoiseScales, float]:
-    """Bring q(τ) and its prior to their optimum together; also return what σ² is divided by.
+def balance(scales: NoiseScales, mean_digamma: float | None = None) -> tuple[NoiseScales, float]:
+    """Bring the scales to a mean of one, and a0 to its optimum; return what σ² is divided by.
 
-    Only τ_i/σ² matters to the ratings, so after each round the scales are brought back to a mean
-    of one and σ² takes the factor: the bound stays, and creeping along that ridge is avoided.
+    Only τ_i/σ² matters to the ratings, so σ² may take the factor: nothing else changes, and
+    creeping along that ridge is avoided. ``mean_digamma`` is that of ψ(shape), where it is known.
     """
+    mean = float(np.mean(scales.mean))
+    if mean_digamma is None:
+        mean_digamma = float(np.mean(digamma(scales.shape)))
+    shape = best_shape(mean, mean_digamma - float(np.mean(np.log(scales.rate))))
+    return NoiseScales(shape, scales.shape, scales.rate * mean), mean
+
+
+def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[NoiseScales, float]:
+    """Bring q(τ) and its prior to their optimum together; also return what σ² is divided by."""
     factor = 1.0
     rows_with = np.bincount(counts)  # rows with as many ratings have the same shape
     some = np.flatnonzero(rows_with)
     rows_with = rows_with[some]
     for _ in range(ROUNDS):
         scales = scale_posterior(errors * factor, counts, scales.prior_shape)
-        mean = float(np.mean(scales.mean))
         digammas = rows_with @ digamma(scales.prior_shape + 0.5 * some) / counts.size
-        mean_log = float(digammas - np.mean(np.log(scales.rate)))
-        scales = NoiseScales(best_shape(mean, mean_log), scales.shape, scales.rate * mean)
+        scales, mean = balance(scales, float(digammas))
         factor *= mean
     return scales, factor
 
