@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from hemf.inference.binding import believed
+from hemf.inference.binding import LEAST_SHARE, believed
 from hemf.inference.rowstore import RowStore
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
 
 ROUNDS = 4  # of q(a, z) and q(τ) in turn, which depend on each other
 AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
-LEAST_SHARE = 1e-6  # communities with less of a row are left out
 SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
 SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
 

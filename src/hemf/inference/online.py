@@ -35,7 +35,6 @@ Wholes = npt.NDArray[np.int64]
 
 ALL = -1  # window: every rating is kept
 BLOCK = 1000  # ratings of a stream between updates of the communities
-LEAST_SHARE = 1e-2  # of a row; communities with less are left out
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 NOISE_FROM_NOTHING = 0.5
@@ -55,7 +54,7 @@ class OnlineOptions:
     )
     thorough: bool = False
     """Weigh every community at every refresh, and leave none out: for proofs."""
-    least_share: float = LEAST_SHARE
+    least_share: float = binding.LEAST_SHARE
     most_parts: int = MOST_PARTS
     refresh: float = 0.0
     """Rows with the oldest information that are refreshed too, for each rating learnt."""

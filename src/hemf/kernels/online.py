@@ -37,7 +37,7 @@ def pair_error(mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code
     error = expected_error(
         mean, own.second[i], value * value, value, other.mean[j], other.second[j]
     )
-    return np.float64(own.weight[i]) * other.weight[j] * error
+    return float(np.float64(own.weight[i]) * other.weight[j] * error)
 
 
 @kernel(
