@@ -15,7 +15,8 @@ from hemf.archive import Members, decoded, described, encoded, read_array
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook, by_pair
-from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import RowArrays, RowStore
 from hemf.model.side import Side
 

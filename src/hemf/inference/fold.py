@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hemf.inference.binding import LEAST_SHARE, believed
+from hemf.inference.binding import believed
+from hemf.inference.online_options import LEAST_SHARE
 from hemf.inference.rowstore import RowStore
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
