@@ -102,6 +102,49 @@ def test_a_rating_of_a_pair_that_is_known_is_a_changed_one(hemf, kept, tmp_path)
     assert HeMF.load(kept).n_ratings_ == model.n_ratings_ + 1
 
 
+@pytest.fixture
+def forgetful(club, tmp_path):
+    """A model file that keeps no ratings, the model, and a rating that it has learnt."""
+    model = HeMF(n_factors=2, history="none", rng=0).fit(HeMF.load(club.model).ratings_)
+    user, item = 0, int(model.ratings_.by_user.row(0)[0][0])
+    pair = model.ratings_.users.ids[user], model.ratings_.items.ids[item]
+    rating = float(model.ratings_.by_user.row(0)[1][0])
+    model.partial_fit([("zoe", 2, 3.0)])
+    model.save(tmp_path / "m.hemf")
+    return model, pair, rating
+
+
+def test_what_changed_ratings_were_may_be_said(hemf, forgetful, tmp_path):
+    model, (user, item), rating = forgetful
+    (tmp_path / "new.csv").write_text(f"user,item,rating\nann,{item},2.0\n{user},{item},1.5\n")
+    (tmp_path / "old.csv").write_text(f"item,user,rating\n{item},{user},{rating}\n")
+    run = hemf("update", "m.hemf", "new.csv", "--previous", "old.csv", "--json")
+    assert run.code == 0, run.err
+    after = HeMF.load(tmp_path / "m.hemf")
+    assert after.n_ratings_ == model.n_ratings_ + 1  # ann's; the other is the same pair
+    model.partial_fit([("ann", item, 2.0), (user, item, 1.5)], previous=[float("nan"), rating])
+    assert after.predict(user, item) == model.predict(user, item)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["new.csv", "--previous", "old.csv"], "is not among those that change"),
+        (["--removed", "old.csv", "--previous", "old.csv"], "give the new ones, too"),
+        (["new.csv", "--previous", "no.csv"], "no.csv: no such file"),
+    ],
+)
+def test_what_does_not_change_cannot_have_been_before(hemf, forgetful, tmp_path, arguments, text):
+    _, (user, item), rating = forgetful
+    (tmp_path / "new.csv").write_text("user,item,rating\nann,2,2.0\n")
+    (tmp_path / "old.csv").write_text(f"user,item,rating\n{user},{item},{rating}\n")
+    before = (tmp_path / "m.hemf").read_bytes()
+    run = hemf("update", "m.hemf", *arguments)
+    assert run.code == 1
+    assert text in run.err
+    assert (tmp_path / "m.hemf").read_bytes() == before
+
+
 def test_columns_may_have_any_name(hemf, kept, tmp_path):
     (tmp_path / "calls.csv").write_text("what,who,stars\n2,zoe,4.5\n")
     run = hemf("update", "m.hemf", "calls.csv", "--columns", "who,what,stars", "--json")

@@ -10,7 +10,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
-from hemf.errors import ParameterError
+from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from hemf import HeMF
@@ -40,6 +40,14 @@ def update(
             "keeps them all.",
         ),
     ] = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="P",
+            help="File of ratings that NEW changes, as they were before; for models that do not "
+            "keep them all.",
+        ),
+    ] = None,
     columns: arguments.ColumnNames = None,
 ) -> None:
     """Let a kept model learn new ratings.
@@ -53,7 +61,9 @@ def update(
     if data is None and removed is None:
         raise ParameterError("nothing to learn: give a file of ratings, or --removed, or both")
     place = model_file if target is None else target
-    others = [file for file in (data, removed) if file is not None]
+    if previous is not None and data is None:
+        raise ParameterError("--previous says what ratings were before; give the new ones, too")
+    others = [file for file in (data, removed, previous) if file is not None]
     arguments.check_writable(place, apart_from=others, regular=True)
     with output.status(f"reading {model_file}"):
         model = HeMF.load(model_file)
@@ -61,10 +71,11 @@ def update(
     read = None if data is None else read_rows(output, data, columns, **known)
     rows = read and (read.users.decode(), read.items.decode(), read.ratings)
     taken = None if removed is None else read_removed(model, removed, columns)
+    old = None if previous is None or rows is None else read_previous(model, previous, rows)
     before = model.n_users_, model.n_items_, model.n_ratings_
     begin = time.perf_counter()
     with output.status("learning"):
-        model.partial_fit(rows, removed=taken)
+        model.partial_fit(rows, removed=taken, previous=old)
     seconds = time.perf_counter() - begin
     with output.status(f"writing {place}"):
         model.save(place)
@@ -99,6 +110,29 @@ def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...
         return pairs_from_any(path, pairs, users=known.users, items=known.items)
     read = read_columns(path, chosen, users=known.users, items=known.items)
     return read.users.decode(), read.items.decode(), read.ratings
+
+
+def read_previous(model: HeMF, path: Path, rows: tuple[Any, ...]) -> list[float]:
+    """Return what each of these ratings was before by a file of some of them; NaN for the others.
+
+    The file is read by the names of its own columns.
+    """
+    from hemf.reading.readers import read_columns
+
+    known = model.ratings_
+    read = read_columns(path, None, users=known.users, items=known.items)
+    assert read.ratings is not None
+    pairs = zip(read.users.decode().tolist(), read.items.decode().tolist(), strict=True)
+    before = dict(zip(pairs, read.ratings.tolist(), strict=True))
+    changed = list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
+    strange = before.keys() - set(changed)
+    if strange:
+        user, item = min(strange, key=repr)
+        raise DataError(
+            f"{path}: the rating of item {item!r} by user {user!r} is not among those that change",
+            value=(user, item),
+        )
+    return [before.get(pair, float("nan")) for pair in changed]
 
 
 def changed(model: HeMF, read: Columns | None, added: int) -> int | None:
