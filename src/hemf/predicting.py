@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-MOST_LEVELS = 101  # of a scale: 0 to 100 is one, and what has more is no scale but a measurement
 TAIL_SAMPLE = 20_000  # ratings whose tails are looked at
 LEAST_FREEDOM = 5.0  # the fourth moment takes more than 4, and centres become too narrow
 MOST_FREEDOM = 200.0  # nobody can tell more from a normal distribution
@@ -148,9 +147,7 @@ class Predicting(Fitted):
                 seen = [self.ratings_.by_user.values]
                 if self.held_out_ is not None:
                     seen.append(self.held_out_.by_user.values)
-                found = np.unique(np.concatenate(seen))
-                # In float32 0.1 is 0.10000000149; meant is the shortest number that reads so.
-                self._derived["levels"] = found.astype(str).astype(np.float64)
+                self._derived["levels"] = distribution.distinct_levels(np.concatenate(seen))
             known: Floats = self._derived["levels"]
             return known.copy()
 
@@ -182,11 +179,6 @@ class Predicting(Fitted):
             (actual - mean) / std, least=LEAST_FREEDOM, most=MOST_FREEDOM
         )
 
-    @property
-    def is_ordinal_(self) -> bool:
-        """Whether the ratings learnt are on a scale of few enough levels for `predict_proba`."""
-        return 0 < self.levels_.size <= MOST_LEVELS
-
     def _scale(self) -> Floats:
         """Return the levels of the scale of the ratings, or say that there is none."""
         found = self.levels_
@@ -195,7 +187,7 @@ class Predicting(Fitted):
                 "the model has kept no ratings to see the levels of the scale in; give levels, "
                 "such as levels=[1, 2, 3, 4, 5]"
             )
-        if not self.is_ordinal_:
+        if not distribution.is_scale(found):
             raise DataError(
                 f"the ratings learnt have {found.size:,} different values: they are measured "
                 "rather than on a scale; give the levels that you want the probabilities of, such "

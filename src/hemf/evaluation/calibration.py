@@ -106,7 +106,7 @@ def _judged_levels(true: Vector, predicted: Predictive, levels: Vector) -> tuple
     odds = predicted.between(edges[place], edges[place + 1])
     score = -float(np.mean(np.log(np.maximum(odds, np.finfo(np.float64).tiny))))
     begin = predicted.below(edges[place])
-    width = np.maximum(odds, 1e-12)  # that of a point, for a rating next to impossible
+    width = np.maximum(odds, 1e-9)  # that of a point, for a rating next to impossible
     begin = np.minimum(begin, 1.0 - width)
     below = [np.mean(np.clip((step - begin) / width, 0.0, 1.0)) for step in STEPS]
     return np.diff(below), score

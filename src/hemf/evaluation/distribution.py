@@ -13,6 +13,8 @@ from hemf.errors import DataError, ParameterError
 Vector = NDArray[np.float64]
 Table = NDArray[np.float64]
 
+MOST_LEVELS = 101  # of a scale: 0 to 100 is one, and what has more is no scale but a measurement
+
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
@@ -218,6 +220,26 @@ def level_values(levels: ArrayLike) -> Vector:
             row=row + 1,
         )
     return values
+
+
+def distinct_levels(values: NDArray[np.floating]) -> Vector:
+    """Return the different ratings there are, ascending.
+
+    In float32 0.1 is 0.10000000149; what is meant is the shortest number that reads so.
+
+    >>> distinct_levels(np.array([0.5, 0.1, 0.5], np.float32))
+    array([0.1, 0.5])
+    """
+    return np.unique(values).astype(str).astype(np.float64)
+
+
+def is_scale(levels: Vector) -> bool:
+    """Whether these are few enough to be the levels of a scale.
+
+    >>> is_scale(np.arange(1.0, 6.0)), is_scale(np.linspace(0, 1, 500))
+    (True, False)
+    """
+    return 0 < levels.size <= MOST_LEVELS
 
 
 def level_edges(levels: Vector) -> Vector:
