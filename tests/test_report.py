@@ -69,7 +69,7 @@ def test_it_needs_nothing_from_elsewhere(html):
 def test_pictures_follow_the_page_into_the_dark(html):
     assert "prefers-color-scheme: dark" in html
     pictures = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     for picture in pictures:
         assert "fill: var(--ink)" in picture
         assert "#22272e" not in picture  # no ink of the light page is left

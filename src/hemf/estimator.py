@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hemf.arguments import paired
-from hemf.fitted import SIDES, Fitted
+from hemf.fitted import SIDES
 from hemf.parameters import choice, switch, whole_number
-from hemf.ratings import pairs_from_any
+from hemf.predicting import Predicting
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from hemf.visitor import Visitor
 
 
-class HeMF(Fitted):
+class HeMF(Predicting):
     """Heterogeneous matrix factorization by variational Bayes.
 
     Ratings are explained by offsets, factors of users and items, and communities that both sides
@@ -316,10 +315,7 @@ class HeMF(Fitted):
         self._fitted()
         from hemf.model.predictive import pair_moments
 
-        if items is None:
-            known_users, known_items = self._vocabularies()
-            users, items = pairs_from_any(users, users=known_users, items=known_items)
-        user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
+        user_ids, item_ids, alone = self._pairs(users, items)
         user_rows, left_rows = self._known_and_placed("user", user_ids)
         item_rows, right_rows = self._known_and_placed("item", item_ids)
         if unknown == "error":

@@ -52,6 +52,7 @@ class Fitted(Parametrised):
         self._learner: Learner | None = None
         self._coupled = coupled  # the parameter may be set anew while this state stays
         self._strangers: dict[str, Moments] = {}
+        self._derived: dict[str, Any] = {}  # found when it is asked for
         self._edition += 1
 
     def _take(self, learner: Learner, values: npt.NDArray[np.float32]) -> None:

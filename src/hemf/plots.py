@@ -323,6 +323,33 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
     return figure
 
 
+def pit_histogram(shares: ArrayLike, n_ratings: int) -> Figure:
+    """Draw the share of ratings in each part of the distributions that were predicted of them.
+
+    The band is where an honest model's bars end with ``n_ratings`` ratings, 19 times in 20.
+
+    >>> pit_histogram([0.1] * 10, 500).axes[0].get_ylabel()
+    'ratings (%)'
+    """
+    values = 100 * np.asarray(shares, dtype=np.float64)
+    honest = 100 / values.size
+    spread = 1.96 * np.sqrt(honest * (100 - honest) / max(n_ratings, 1))
+    places = (np.arange(values.size) + 0.5) / values.size
+    with style():
+        figure = _figure(4.6, 3.9)
+        axes = figure.subplots()
+        axes.bar(places, values, width=0.92 / values.size, color=USERS)
+        axes.axhspan(honest - spread, honest + spread, color=OTHER, alpha=0.3, lw=0)
+        axes.axhline(honest, color=ITEMS, ls="--", lw=1.4, label="honest")
+        axes.set(xlim=(0, 1), ylim=(0, max(1.6 * honest, 1.15 * float(values.max()))))
+        axes.set_xticks(np.linspace(0, 1, 6))
+        axes.set_xlabel("predicted probability of a lower rating")
+        axes.set_ylabel("ratings (%)")
+        axes.grid(False, axis="x")
+        axes.legend(loc="upper left")
+    return figure
+
+
 def _shown(history: Sequence[SweepReport]) -> Sequence[SweepReport]:
     return history[SKIPPED:] if len(history) > 2 * SKIPPED else history
 

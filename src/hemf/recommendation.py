@@ -81,6 +81,28 @@ def recommend(
     return answer if return_known else answer[:2]
 
 
+def scores(
+    model: HeMF,
+    users: Any,
+    items: Any,
+    strategy: str,
+    exploration: float,
+    rng: int | np.random.Generator | None,
+) -> npt.NDArray[np.float64]:
+    """See `hemf.HeMF.scores`."""
+    choice("strategy", strategy, STRATEGIES)
+    exploration = number("exploration", exploration, low=0.0)
+    model._fitted()
+    learnt, rows = model._known_and_placed("user", model._ids("user", users)[0])
+    item_learnt, columns = model._known_and_placed("item", model._ids("item", items)[0])
+    left = model._moments("user", with_stranger=bool((learnt < 0).any()))
+    right = model._moments("item", with_stranger=bool((item_learnt < 0).any()))
+    if not np.array_equal(columns, np.arange(right.mean.shape[0])):
+        right = Moments(right.mean[columns], right.second[columns])
+    with one_blas_thread():
+        return _scores(model, left, right, rows, strategy, exploration, generator(rng))
+
+
 def _item_moments(model: HeMF) -> Moments:
     """Moments of all items; those that nothing is known of are strangers, as in `predict`."""
     if model._fitted().sides["item"].regression is not None:

@@ -19,8 +19,10 @@ import numpy as np
 
 from hemf import plots
 from hemf.errors import HistoryWarning
-from hemf.evaluation import calibration_curve, coverage
+from hemf.evaluation import Predictive, judge
 from hemf.evaluation import rmse as rmse_of
+from hemf.evaluation.distribution import is_scale
+from hemf.judgement_page import honesty
 from hemf.report_page import Markup, card, cell, interval, page, picture, section, table, tiles
 from hemf.writing import replacing
 
@@ -104,12 +106,9 @@ def _missing(title: str, why: str) -> str:
 class _Judgement:
     """Ratings beside what the model expected of them."""
 
-    def __init__(self, actual: Any, mean: Any, std: Any) -> None:
-        self.actual, self.mean, self.std = actual, mean, std
-        self.rmse = rmse_of(actual, mean)
-
-    def inside(self, level: float) -> str:
-        return f"{100 * coverage(self.actual, self.mean, self.std, level=level):.1f} %"
+    def __init__(self, actual: Any, said: Predictive, levels: Any) -> None:
+        self.rmse = rmse_of(actual, said.mean)
+        self.found = judge(actual, said, levels=levels)
 
 
 def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
@@ -117,10 +116,11 @@ def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     step = max(1, -(-actual.size // MOST_JUDGED))
     users, items, actual = users[::step], items[::step], actual[::step]
     times = None if ratings.timestamps is None else ratings.timestamps[::step]
-    mean, std = model.predict(
-        ratings.users.ids[users], ratings.items.ids[items], timestamps=times, return_std=True
+    said = model.predict_distribution(
+        ratings.users.ids[users], ratings.items.ids[items], timestamps=times
     )
-    return _Judgement(actual, mean, std)
+    levels = model.levels_
+    return _Judgement(actual, said, levels if is_scale(levels) else None)
 
 
 def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) ->
         figures["RMSE, ratings kept" if _gap(model) else "RMSE, training"] = f"{seen.rmse:.4f}"
     if unseen is not None:
         figures["RMSE, held out"] = f"{unseen.rmse:.4f}"
-        figures["in 90 % intervals, held out"] = unseen.inside(0.9)
+        figures["in 90 % intervals, held out"] = f"{100 * unseen.found.coverage[0.9]:.1f} %"
     return figures
 
 
@@ -265,44 +265,12 @@ def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) 
     judged, whose = (seen, "training") if unseen is None else (unseen, "held-out")
     if judged is None:
         return [_missing("Calibration of intervals", NO_RATINGS)]
-    curve = calibration_curve(judged.actual, judged.mean, judged.std)
     caution = (
         "These are the ratings learnt from: new ones are held a little less often. " + _gap(model)
         if unseen is None
         else ""
     )
-    levels = (0.5, 0.8, 0.9, 0.95)
-    return [
-        card(
-            "Calibration of intervals",
-            f"An interval that should hold 90 % of the ratings does so, if the model is honest: "
-            f"points lie on the diagonal. {caution}The grey band is what chance alone would do. "
-            "Above it intervals are too wide, below it too narrow.",
-            picture(
-                "calibration",
-                plots.calibration(curve, judged.actual.size),
-                f"Observed against nominal coverage on {whose} ratings",
-            ),
-        ),
-        card(
-            f"Intervals on {judged.actual.size:,} {whose} ratings",
-            "",
-            table(
-                ["interval", "should hold", "holds"],
-                (
-                    [f"± {_width(level):.2f} σ", f"{100 * level:g} %", judged.inside(level)]
-                    for level in levels
-                ),
-                numbers=[1, 2],
-            ),
-        ),
-    ]
-
-
-def _width(level: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
+    return honesty(judged.found, whose, caution)
 
 
 def _recommendations(model: HeMF, user: Any) -> list[str]:

@@ -125,4 +125,6 @@ def evaluate_keys() -> list[str]:
     return [
         "rmse", "mae", "train_rmse", "coverage90", "seconds", "cpu_seconds", "peak_rss_mb",
         "sweeps", "user_communities", "item_communities",
+        "coverage50", "coverage80", "coverage95", "nlpd", "crps", "log_score", "pit_distance",
+        "pit",
     ]  # fmt: skip

@@ -14,7 +14,7 @@ def test_sgd_is_evaluated_like_any_model(hemf, club, evaluate_keys):
     assert 0.2 < answer["mae"] < answer["rmse"] < 1.5
     assert answer["train_rmse"] < answer["rmse"]
     assert answer["sweeps"] == 40
-    for unknown in ("coverage90", "user_communities", "item_communities"):
+    for unknown in ("coverage90", "nlpd", "pit", "user_communities", "item_communities"):
         assert answer[unknown] is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
@@ -33,10 +34,24 @@ def evaluate(
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
     n_jobs: arguments.Jobs = None,
+    top: Annotated[
+        int | None,
+        typer.Option(help="Also judge the N items that would be recommended.", min=1, metavar="N"),
+    ] = None,
+    relevant: Annotated[
+        float | None,
+        typer.Option(help="Rating from which an item is relevant; else above the mean."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file with pictures to write.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Learn from one file, predict another.
 
-    Prints errors and costs as JSON.
+    Prints errors and costs as JSON, and how honest the predictions are: the share of ratings inside
+    intervals, negative log predictive density (nlpd), continuous ranked probability score (crps),
+    negative log probability of the levels of a scale (log_score), and shares of the ratings in
+    each tenth of what was predicted (pit). With --top, how well the model ranks.
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
     and predicting the test ratings, but not the compilation of kernels. What a model does not
@@ -45,8 +60,10 @@ def evaluate(
     topics of m3f are user_topics and item_topics.
     """
     from hemf import evaluation
+    from hemf.cli import judging
     from hemf.cli.progress import warm_up
 
+    arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
     model = MODELS[name]([*(settings or []), *own], seed, n_jobs)
     options: dict[str, Any] = {"duplicates": model.duplicates}
@@ -61,22 +78,28 @@ def evaluate(
     with clock, output.status("predicting"):
         actual, mean, std = predicted(model, withheld)
     train_actual, train_mean, _ = predicted(model, getattr(model, "ratings_", learnt))
-    output.document(
+    with output.status("judging"):
+        found = judging.calibration(model, learnt, withheld, actual, mean, std)
+    ranks = None if top is None else judging.ranking(output, model, learnt, withheld, top, relevant)
+    answer = judging.with_figures(
         {
             "rmse": evaluation.rmse(actual, mean),
             "mae": evaluation.mae(actual, mean),
             "train_rmse": evaluation.rmse(train_actual, train_mean),
-            "coverage90": None
-            if std is None
-            else evaluation.coverage(actual, mean, std, level=0.9),
+            "coverage90": None,
             "seconds": round(clock.seconds, 3),
             "cpu_seconds": round(clock.cpu_seconds, 3),
             "peak_rss_mb": peak_memory(),
             "sweeps": model.n_sweeps_,
             "user_communities": getattr(model, "n_user_communities_", None),
             "item_communities": getattr(model, "n_item_communities_", None),
-        }
+        },
+        found,
+        ranks,
     )
+    if report is not None:
+        judging.write_report(report, f"{model!r}", f"{train} → {test}", answer, found, ranks)
+    output.document(answer)
 
 
 def learn(output: Output, model: Learner, ratings: Ratings) -> None:

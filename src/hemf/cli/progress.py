@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_PICTURES = 0.125
+SECONDS_BEFORE_COUNTING = 2.0
 LATENCIES_SHOWN = 50_000  # that a passing picture is drawn from
 
 
@@ -281,6 +282,28 @@ def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
             for learner in (small, type(model)(**chosen)):
                 learner.predict_then_learn(ratings, return_seconds=True)
                 learner.partial_fit([(user + 9, *others) for user, *others in ratings])
+
+
+@contextmanager
+def counted(output: Output, text: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows how many of how many are done, once it has taken a while."""
+    begin = said = time.monotonic()
+    with nullcontext() if not output.live else output.screen.status(text) as shown:
+
+        def show(done: int, total: int) -> None:
+            nonlocal said
+            now = time.monotonic()
+            left = duration((now - begin) / done * (total - done))
+            line = f"{text}  {done:,}/{total:,} · {left} left"
+            if now - begin < SECONDS_BEFORE_COUNTING:
+                return
+            if shown is not None:
+                shown.update(line)
+            elif now - said >= SECONDS_BETWEEN_LINES:
+                said = now
+                output.remark(line)
+
+        yield show
 
 
 @contextmanager

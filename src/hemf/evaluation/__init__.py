@@ -6,7 +6,9 @@
 (90, 10)
 """
 
+from hemf.evaluation.calibration import Calibration, judge
 from hemf.evaluation.comparison import PairedDifference, Summary, paired_difference, summarise
+from hemf.evaluation.distribution import Predictive
 from hemf.evaluation.metrics import (
     CalibrationCurve,
     adjusted_rand_index,
@@ -20,21 +22,26 @@ from hemf.evaluation.metrics import (
 )
 from hemf.evaluation.prequential import CurvePoint, Prequential, stream_order, warm_start_size
 from hemf.evaluation.protocols import PROTOCOLS, Splits, fingerprint, make_splits, passes
+from hemf.evaluation.ranking import RankingMetrics, ranking_metrics
 from hemf.evaluation.split_files import kept_splits, load_splits, save_splits
 from hemf.evaluation.splits import k_fold, random_split, time_ordered, weak_generalisation
 
 __all__ = [
     "PROTOCOLS",
+    "Calibration",
     "CalibrationCurve",
     "CurvePoint",
     "PairedDifference",
+    "Predictive",
     "Prequential",
+    "RankingMetrics",
     "Splits",
     "Summary",
     "adjusted_rand_index",
     "calibration_curve",
     "coverage",
     "fingerprint",
+    "judge",
     "k_fold",
     "kept_splits",
     "load_splits",
@@ -46,6 +53,7 @@ __all__ = [
     "pit",
     "purity",
     "random_split",
+    "ranking_metrics",
     "rmse",
     "save_splits",
     "stream_order",

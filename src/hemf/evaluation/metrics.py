@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 from hemf.errors import DataError, ParameterError
+from hemf.evaluation.distribution import below, log_density
 
 Vector = NDArray[np.float64]
+NORMAL = float("inf")
+"""Degrees of freedom of predictions that are normal; those of `hemf.HeMF` may have fewer."""
 
 
 def rmse(actual: ArrayLike, predicted: ArrayLike) -> float:
@@ -33,7 +35,14 @@ def mae(actual: ArrayLike, predicted: ArrayLike) -> float:
     return float(np.mean(np.abs(true - guess)))
 
 
-def coverage(actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, level: float = 0.9) -> float:
+def coverage(
+    actual: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    level: float = 0.9,
+    freedom: ArrayLike = NORMAL,
+) -> float:
     """Share of the ratings inside the central interval that should hold ``level`` of them.
 
     Honest intervals have a coverage equal to their level.
@@ -41,14 +50,13 @@ def coverage(actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, level: float
     >>> coverage([3.0, 5.0], mean=[3.5, 3.5], std=[0.5, 0.5])
     0.5
     """
-    if not 0 < level < 1:
-        raise ParameterError(f"level is {level!r}; it must be between 0 and 1", value=level)
-    distance = np.abs(_standardised(actual, mean, std))
-    return float(np.mean(distance <= ndtri((1 + level) / 2)))
+    return float(calibration_curve(actual, mean, std, levels=[level], freedom=freedom).observed[0])
 
 
-def nlpd(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
-    """Negative log predictive density of a normal prediction, averaged: lower is better.
+def nlpd(
+    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, freedom: ArrayLike = NORMAL
+) -> float:
+    """Negative log predictive density of the predictions, averaged: lower is better.
 
     >>> round(nlpd([0.0], mean=[0.0], std=[1.0]), 4)
     0.9189
@@ -62,10 +70,12 @@ def nlpd(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
             value=0.0,
             row=int(zero[0]),
         )
-    return float(np.mean(0.5 * z**2 + np.log(scale)) + 0.5 * np.log(2 * np.pi))
+    return float(np.mean(np.log(scale) - log_density(z, freedom)))
 
 
-def pit(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Vector:
+def pit(
+    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, freedom: ArrayLike = NORMAL
+) -> Vector:
     """Probability integral transform: the predicted probability of a rating at most the actual.
 
     Uniform on (0, 1) where predictions are honest; humped where they are too cautious,
@@ -74,8 +84,7 @@ def pit(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Vector:
     >>> pit([3.0], mean=[3.0], std=[1.0])
     array([0.5])
     """
-    below: Vector = ndtr(_standardised(actual, mean, std))
-    return below
+    return below(_standardised(actual, mean, std), freedom)
 
 
 class CalibrationCurve(NamedTuple):
@@ -90,7 +99,12 @@ class CalibrationCurve(NamedTuple):
 
 
 def calibration_curve(
-    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, levels: ArrayLike | None = None
+    actual: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    levels: ArrayLike | None = None,
+    freedom: ArrayLike = NORMAL,
 ) -> CalibrationCurve:
     """Coverage at many levels at once: honest predictions lie on the diagonal.
 
@@ -103,9 +117,10 @@ def calibration_curve(
     nominal = np.arange(1, 20) / 20 if levels is None else np.asarray(levels, dtype=np.float64)
     if nominal.ndim != 1 or not np.all((nominal > 0) & (nominal < 1)):
         raise ParameterError(f"levels are {levels!r}; each must be between 0 and 1", value=levels)
-    distance = np.sort(np.abs(_standardised(actual, mean, std)))
-    inside = np.searchsorted(distance, ndtri((1 + nominal) / 2), side="right")
-    return CalibrationCurve(nominal, inside / len(distance))
+    # A rating is inside the central interval of every level above that which it is at the edge of.
+    edge = np.sort(np.abs(2.0 * below(_standardised(actual, mean, std), freedom) - 1.0))
+    inside = np.searchsorted(edge, nominal, side="right")
+    return CalibrationCurve(nominal, inside / len(edge))
 
 
 def adjusted_rand_index(actual: ArrayLike, found: ArrayLike) -> float:

@@ -56,6 +56,12 @@ class NoiseScales:
         known = self.rate / (self.shape - 1.0)
         return np.append(known, self.prior_shape / (self.prior_shape - 1.0))
 
+    @property
+    def inverse_spread(self) -> Float64:
+        """E[1/τ_i²]/E[1/τ_i]², how uncertain a row's noise is; a stranger's at the end."""
+        shape = np.append(self.shape, self.prior_shape)
+        return np.asarray((shape - 1.0) / (shape - 2.0))
+
 
 def scale_posterior(errors: Float64, counts: Counts, prior_shape: float) -> NoiseScales:
     """q(τ_i) given the rows' weighted squared errors, in units of σ²."""

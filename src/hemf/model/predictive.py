@@ -103,6 +103,19 @@ def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
     return np.where(i == j, 1.0, 2.0).astype(side.mean.dtype)
 
 
+def matched_freedom(share: Float64, spread: Float64) -> Float64:
+    """Degrees of freedom of a Student-t for a rating whose variance is uncertain itself.
+
+    With scales that are not known for sure, a rating is a mixture of Gaussians of variance
+    w = v + σ²/(τυ): v is the taste's, and ``share`` the part of E[w] that is not v. ``spread`` is
+    E[x²]/E[x]² of x = 1/(τυ). The mixture and the Student-t have the same first four moments:
+    3 Var(w)/E[w]² = 6/(ν-4). With one side's scale and no other uncertainty, ν = 2a, exactly.
+    """
+    relative = np.square(share) * (spread - 1.0)  # Var(w)/E[w]²
+    with np.errstate(divide="ignore"):
+        return np.asarray(4.0 + 2.0 / relative)
+
+
 @dataclass(frozen=True)
 class Ranking:
     """The best columns of each row, best first; fewer than asked for are marked by -1."""

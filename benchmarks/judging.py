@@ -1,0 +1,112 @@
+"""Honesty and ranking on ratings held out of the training parts: the figures of docs/judging.md.
+
+A tenth of each training part is held out; test parts are not looked at.
+
+    python benchmarks/judging.py                     # all; some minutes, Jester most of them
+    python benchmarks/judging.py ml-1m --ranking     # ranking too, beside simple rankers
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from _data import FOLDER
+from accuracy import split
+from hemf import HeMF, Ratings
+from hemf.evaluation import Predictive, judge, random_split, ranking_metrics
+from hemf.evaluation.distribution import is_scale
+
+SETS = ("ml-1m", "ml-100k", "eachmovie-ads-sample", "kiba-dta", "jester-1")
+COLUMNS = ("nlpd", "log_score", "crps", "coverage50", "coverage90", "coverage95", "pit_distance")
+RANKED = ("ndcg@10", "recall@10", "hit_rate@10", "coverage@10", "novelty@10")
+BAR = (0.88, 0.92)  # of what 90 % intervals hold
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="*", default=SETS, metavar="SET")
+    parser.add_argument("--ranking", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    missed = []
+    for name in arguments.sets:
+        if not (FOLDER / f"{name}.parquet").exists():
+            print(f"{name}: not in {FOLDER}")
+            continue
+        columns, _ = split(name)
+        kept, held = random_split(columns[2].size, 0.1, rng=1)
+        train, (users, items, actual) = ([c[part] for c in columns] for part in (kept, held))
+        model = HeMF(rng=0).fit(tuple(train))
+        said = model.predict_distribution(users, items)
+        model._derived["freedom"] = float("inf")
+        rows_only = model.predict_distribution(users, items)
+        levels = model.levels_ if is_scale(model.levels_) else None
+        freedom = f"{np.median(said.freedom):.0f}"
+        print(f"{name}: degrees of freedom {freedom} (median) | {' | '.join(COLUMNS)}")
+        shapes = {
+            "normal": Predictive(said.mean, said.std),
+            "rows' scales alone": rows_only,
+            "used": said,
+        }
+        for label, shape in shapes.items():
+            found = judge(actual, shape, levels=levels).to_dict()
+            print(f"  {label} | {' | '.join(written(found[column]) for column in COLUMNS)}")
+        if not BAR[0] <= found["coverage90"] <= BAR[1]:
+            missed.append(name)
+        if arguments.ranking:
+            rank(model, Ratings.from_any((users, items, actual)))
+    if missed:
+        raise SystemExit(f"90 % intervals hold too few or too many: {', '.join(missed)}")
+
+
+def rank(model: HeMF, test: Ratings, relevant: float = 4.0) -> None:
+    """Print how the model ranks beside popularity, and a linear model of what goes with what."""
+    train = model.ratings_
+    print(f"  ranking | {' | '.join(RANKED)} | CPU s")
+    counts = np.diff(train.by_item.indptr)
+
+    def popularity(users: Any, items: Any) -> np.ndarray:
+        return np.tile(counts[train.items.rows(items)], (len(users), 1))
+
+    rankers = {
+        "expected rating": model,
+        "ucb": partial(model.scores, strategy="ucb"),
+        "thompson": partial(model.scores, strategy="thompson", rng=0),
+        "popularity": popularity,
+        "EASE": ease(train),
+    }
+    for label, ranker in rankers.items():
+        begin = time.process_time()
+        found = ranking_metrics(ranker, train, test, 10, relevant=relevant).to_dict()
+        seconds = time.process_time() - begin
+        print(f"  {label} | {' | '.join(written(found[key]) for key in RANKED)} | {seconds:.1f}")
+
+
+def ease(train: Ratings, ridge: float = 500.0) -> Any:
+    """Return a ranker by ridge regression of what was rated on what else was (Steck, 2019)."""
+    users, items, _ = train.triples()
+    shape = train.n_users, train.n_items
+    rated = sp.csr_array((np.ones(users.size), (users, items)), shape=shape)
+    inverse = np.linalg.inv((rated.T @ rated).toarray() + ridge * np.eye(train.n_items))
+    weights = inverse / -np.diag(inverse)
+    np.fill_diagonal(weights, 0.0)
+
+    def scores(users: Any, items: Any) -> np.ndarray:
+        return (rated[train.users.rows(users)] @ weights)[:, train.items.rows(items)]
+
+    return scores
+
+
+def written(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+if __name__ == "__main__":
+    main()
