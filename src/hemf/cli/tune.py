@@ -99,7 +99,8 @@ def tune(
     duplicates = fixed.get("duplicates", "last")
     ratings = arguments.read_ratings(output, data, columns, duplicates=duplicates)
     features = read_features(output, ratings, columns, user=user_features, item=item_features)
-    warm_up(output, arguments.new_model([], seed, n_jobs))
+    moody = ratings.timestamps is not None and (space is None or "moods" in space)
+    warm_up(output, arguments.new_model(["moods=true"] if moody else [], seed, n_jobs))
     with TuneProgress(output, folds) as progress:
         found = tuning.tune(
             ratings,

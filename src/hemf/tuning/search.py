@@ -131,8 +131,8 @@ def tune(
     its held-out error rose, the second tells what fewer sweeps had gained. Then one choice after
     the other is made, each with the best settings so far: whether to use implicit features, given
     features and moods (where there are timestamps), one community or several, how many factors,
-    which noise. With ``space``, a dict from names to values, it is those that are tried. The choices
-    are gone through once more where the first round has changed anything.
+    which noise. With ``space``, a dict from names to values, it is those that are tried. Where the
+    first round of choices has changed anything, there is a second.
 
     ``by`` is what counts: the held-out ``"rmse"`` or ``"nlpd"``, or the ``"elbo"`` of the fit. A
     ``share`` of the ratings is held out, at random and the same for all; with ``folds``, several
@@ -229,7 +229,7 @@ class _Search:
         """Try the settings without tuning, to their end, and what stopping in time had gained."""
         self._try(self._found.first)
         shorter = self._judge.cut_short(self._found.trials[0])
-        if shorter is not None:
+        if shorter is not None and self._most != 1:
             self._found.trials.append(shorter)
             self._say(self._found.first, 0, None)
 
