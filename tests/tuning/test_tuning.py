@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -71,16 +73,10 @@ def test_the_best_score_is_what_its_settings_give(tuned, ratings):
     ((train, held),) = folds_of(ratings, 1)
     model = tuned.model()
     assert model.get_params() == HeMF(**tuned.changed, rng=1, n_jobs=1).get_params()
-    with pytest.warns() if tuned.best.ended == RISEN else _nothing():
+    with pytest.warns() if tuned.best.ended == RISEN else nullcontext():
         model.fit(train)
     actual, mean, _ = predicted(model, held)
     assert tuned.best.score == pytest.approx(rmse(actual, mean), rel=1e-9)
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 def test_the_same_seed_gives_the_same_search(tuned, ratings):
@@ -116,15 +112,24 @@ def test_a_rising_error_ends_a_trial_and_is_part_of_its_settings(noise):
     assert found.settings["max_sweeps"] == found.best.max_sweeps
 
 
-def test_a_candidate_that_cannot_win_is_stopped(ratings):
-    found = tune(ratings, fixed=ONE, space={"n_factors": [1]}, rng=0, n_jobs=1)
+def test_a_candidate_that_cannot_win_is_stopped():
+    rng = np.random.default_rng(0)
+    tastes = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 50))
+    users, items = np.divmod(rng.choice(60 * 50, 1500, replace=False), 50)
+    data = Ratings.from_any((users, items, tastes[users, items] + 0.1 * rng.normal(size=1500)))
+    fixed = {**ONE, "noise_scales": None, "tol": 1e-7, "max_sweeps": 60}
+    found = tune(data, fixed=fixed, space={"n_factors": [1]}, patience=60, rng=0, n_jobs=1)
     behind = found.trials[-1]
     assert behind.ended == BEHIND
     assert not behind.finished
-    ((train, held),) = folds_of(ratings, 0)
-    whole = HeMF(**ONE, n_factors=1, rng=0, n_jobs=1).fit(train, validation=held)
-    assert behind.sweeps < whole.n_sweeps_
+    ((train, held),) = folds_of(data, 0)
+    whole = HeMF(**fixed, n_factors=1, rng=0, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole.fit(train, validation=held)
     errors = [report.validation_rmse for report in whole.history_]
+    assert behind.sweeps < whole.n_sweeps_
+    assert list(behind.curves[0]) == errors[: behind.sweeps]
     assert min(errors) > found.best.score  # and it would not have won
 
 
