@@ -17,6 +17,7 @@ from hemf.cli import (
     prediction,
     reproduce,
     stream,
+    tune,
     update,
 )
 from hemf.cli.command import INTERRUPTED, command, reporting
@@ -63,6 +64,7 @@ for function in (
     insight.communities,
     insight.explain,
     evaluate.evaluate,
+    tune.tune,
     stream.stream,
     reproduce.reproduce,
     doctor.doctor,

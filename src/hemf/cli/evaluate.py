@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.models import MODELS, parse_model
 from hemf.cli.output import Output
+from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
     from hemf import Ratings
@@ -30,6 +32,8 @@ def evaluate(
             help=f"What learns: {', '.join(MODELS)}, with settings, as in bpmf:samples=100.",
         ),
     ] = "hemf",
+    user_features: UserFeatures = None,
+    item_features: ItemFeatures = None,
     settings: arguments.Settings = None,
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
@@ -66,15 +70,18 @@ def evaluate(
     arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
     model = MODELS[name]([*(settings or []), *own], seed, n_jobs)
+    if name != "hemf" and (user_features or item_features):
+        raise ParameterError(f"--model {name}: only hemf learns from features", value=name)
     options: dict[str, Any] = {"duplicates": model.duplicates}
     clock = Stopwatch()
     with clock:
         learnt = arguments.read_ratings(output, train, columns, **options)
         options |= {"users": learnt.users, "items": learnt.items}
         withheld = arguments.read_ratings(output, test, columns, **options)
+        features = read_features(output, learnt, columns, user=user_features, item=item_features)
     warm_up(output, model)
     with clock:
-        learn(output, model, learnt)
+        learn(output, model, learnt, **features)
     with clock, output.status("predicting"):
         actual, mean, std = predicted(model, withheld)
     train_actual, train_mean, _ = predicted(model, getattr(model, "ratings_", learnt))
@@ -102,14 +109,14 @@ def evaluate(
     output.document(answer)
 
 
-def learn(output: Output, model: Learner, ratings: Ratings) -> None:
-    """Fit a model, and show how far it has come."""
+def learn(output: Output, model: Learner, ratings: Ratings, **features: Any) -> None:
+    """Fit a model, and show how far it has come; ``features`` are for HeMF alone."""
     from hemf import HeMF
     from hemf.cli.progress import FitProgress, rounds
 
     if isinstance(model, HeMF):
         with FitProgress(output) as progress:
-            model.fit(ratings, callbacks=[progress])
+            model.fit(ratings, callbacks=[progress], **features)
     else:
         with rounds(output) as show:
             model.fit(ratings, callbacks=[show])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.output import Output
 
 if TYPE_CHECKING:
@@ -31,23 +32,31 @@ def fit(
         Path | None,
         typer.Option("--report", metavar="R.html", help="Where to write a report with pictures."),
     ] = None,
+    user_features: UserFeatures = None,
+    item_features: ItemFeatures = None,
     settings: arguments.Settings = None,
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
     n_jobs: arguments.Jobs = None,
 ) -> None:
-    """Learn from ratings and keep the model in a file."""
+    """Learn from ratings and keep the model in a file.
+
+    Files of features may be several for each side. Numbers count as such, text by its values, and
+    Action|Comedy is two labels.
+    """
     from hemf.cli.progress import FitProgress, warm_up
     from hemf.io import check_ids
 
     model = arguments.new_model(settings, seed, n_jobs)
-    arguments.check_writable(model_file, apart_from=[data], regular=True)
-    arguments.check_writable(report, apart_from=[data, model_file])
+    read = [data, *(user_features or ()), *(item_features or ())]
+    arguments.check_writable(model_file, apart_from=read, regular=True)
+    arguments.check_writable(report, apart_from=[*read, model_file])
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
     check_ids(ratings)
+    features = read_features(output, ratings, columns, user=user_features, item=item_features)
     warm_up(output, model)
     with FitProgress(output) as progress:
-        model.fit(ratings, callbacks=[progress])
+        model.fit(ratings, callbacks=[progress], **features)
     with output.status(f"writing {model_file}"):
         model.save(model_file)
     if report is not None:

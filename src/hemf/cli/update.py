@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.output import Output
 from hemf.errors import DataError, ParameterError
 
@@ -48,22 +49,25 @@ def update(
             "keep them all.",
         ),
     ] = None,
+    user_features: UserFeatures = None,
+    item_features: ItemFeatures = None,
     columns: arguments.ColumnNames = None,
 ) -> None:
     """Let a kept model learn new ratings.
 
-    New users and items are welcome; a pair that the model remembers is a changed rating. When
-    anything is wrong, the model stays as it was.
+    New users and items are welcome, with features if the model has learnt what these mean; a pair
+    that the model remembers is a changed rating. When anything is wrong, the model stays as it was.
     """
     from hemf import HeMF
     from hemf.cli.stream import read_rows
 
-    if data is None and removed is None:
+    told = [*(user_features or ()), *(item_features or ())]
+    if data is None and removed is None and not told:
         raise ParameterError("nothing to learn: give a file of ratings, or --removed, or both")
     place = model_file if target is None else target
     if previous is not None and data is None:
         raise ParameterError("--previous says what ratings were before; give the new ones, too")
-    others = [file for file in (data, removed, previous) if file is not None]
+    others = [file for file in (data, removed, previous, *told) if file is not None]
     arguments.check_writable(place, apart_from=others, regular=True)
     with output.status(f"reading {model_file}"):
         model = HeMF.load(model_file)
@@ -72,10 +76,13 @@ def update(
     rows = read and (read.users.decode(), read.items.decode(), read.ratings)
     taken = None if removed is None else read_removed(model, removed, columns)
     old = None if previous is None or rows is None else read_previous(model, previous, rows)
+    features = read_features(
+        output, model.ratings_, columns, user=user_features, item=item_features, learning=False
+    )
     before = model.n_users_, model.n_items_, model.n_ratings_
     begin = time.perf_counter()
     with output.status("learning"):
-        model.partial_fit(rows, removed=taken, previous=old)
+        model.partial_fit(rows, removed=taken, previous=old, **features)
     seconds = time.perf_counter() - begin
     with output.status(f"writing {place}"):
         model.save(place)

@@ -123,14 +123,36 @@ def _of_frame(features: Any, side: str, where: str) -> Table:
             f"index of a pandas frame. Found the columns {', '.join(map(str, names))}",
             value=names,
         )
-    columns = {}
-    for name in names:
-        column = eager.get_column(name)
-        if column.dtype.is_temporal():
-            column = column.cast(nw.Datetime("us")).dt.timestamp("us")
-        is_number = column.dtype.is_numeric() or column.dtype == nw.Boolean
-        columns[str(name)] = _as_floats(column) if is_number else column.to_list()
-    return _of_columns(ids, columns)
+    return _of_columns(ids, {str(name): _values(eager.get_column(name)) for name in names})
+
+
+def table_of(ids: npt.NDArray[Any], columns: Any, side: str) -> Table:
+    """Return the features in a frame of other columns than ids, checked.
+
+    >>> import pyarrow as pa
+    >>> table_of(np.array([7, 8]), pa.table({"age": [30, None]}), "user").numbers.tolist()
+    [[30.0], [nan]]
+    """
+    import narwhals as nw
+
+    frame = nw.from_native(columns, eager_only=True)
+    values = {}
+    for name in frame.columns:
+        try:
+            values[name] = _values(frame.get_column(name))
+        except Exception as error:  # whatever Arrow and narwhals cannot turn into numbers
+            raise DataError(f"column {name!r} cannot be used: {error}", value=name) from error
+    return _checked(_of_columns(ids, values), side)
+
+
+def _values(column: Any) -> Numbers | list[Any]:
+    """Numbers of a frame's column, or its values where they are none."""
+    import narwhals as nw
+
+    if column.dtype.is_temporal():
+        column = column.cast(nw.Datetime("us")).dt.timestamp("us")
+    is_number = column.dtype.is_numeric() or column.dtype == nw.Boolean
+    return _as_floats(column) if is_number else column.to_list()
 
 
 def _as_floats(column: Any) -> Numbers:
@@ -177,8 +199,10 @@ def _checked(table: Table, side: str) -> Table:
     entries = sp.coo_array(table.numbers)
     infinite = np.isinf(entries.data)
     if infinite.any():
+        row, column = int(entries.row[infinite][0]), int(entries.col[infinite][0])
+        called = repr(table.names[column]) if table.names else f"{column} from 0"
         raise _complaint(
-            table, int(entries.row[infinite][0]), side, "holds an infinite number in its features; "
+            table, row, side, f"holds an infinite number in its features, in column {called}; "
             "leave it out (NaN) or bound it",
         )  # fmt: skip
     if sp.issparse(table.numbers) and np.isnan(entries.data).any():

@@ -51,6 +51,17 @@ class FitOptions:
     moods: bool = False
     schedule: Schedule = field(default_factory=Schedule)
 
+    @property
+    def seeds(self) -> bool:
+        """Whether any side may have several communities."""
+        return max(self.max_communities.values()) > 1
+
+    @property
+    def earliest(self) -> int:
+        """Sweeps before which parts of the model are still held, so that nothing is settled."""
+        scales = any(self.noise_scales.values())
+        return self.schedule.settling(seeds=self.seeds, scales=scales, moods=self.moods)
+
 
 @dataclass
 class FitResult:
@@ -135,11 +146,7 @@ def fit_batch(
     """
     with one_blas_thread():
         state = start_state(rows, unit, options, rng, designs, times)
-    seeds = max(options.max_communities.values()) > 1
-    schedule = options.schedule
-    earliest = schedule.settling(
-        seeds=seeds, scales=any(options.noise_scales.values()), moods=times is not None
-    )
+    seeds, schedule, earliest = options.seeds, options.schedule, options.earliest
     size = max(LEAST_SIZE, float(state.n_ratings))
     settled = Convergence(options.tolerance, options.patience, earliest, size)
     nearly = Convergence(10.0 * options.tolerance, options.patience, earliest, size)

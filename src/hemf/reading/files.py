@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,8 @@ _SEPARATOR_BYTE = "\x1f"  # the ASCII unit separator stands in for "::", which A
 class Source:
     """Columns that can be read: their names if they have any, and how to get some of them.
 
-    ``read`` takes positions, the two of the ids first, and returns as many columns. ``is_text``
-    says that ids have no type of their own: ``"12"`` may stand for 12. ``where`` names the source
-    in errors.
+    ``read`` takes positions, those of ids first, and returns as many columns. ``is_text`` says that
+    ids have no type of their own: ``"12"`` may stand for 12. ``where`` names the source in errors.
     """
 
     names: Sequence[Any] | None
@@ -46,8 +46,18 @@ class Source:
     is_text: bool = False
 
 
-def open_file(path: Path, columns: ColumnChoice = None, *, rated: bool = True) -> Source:
+def open_file(
+    path: Path,
+    columns: ColumnChoice = None,
+    *,
+    rated: bool = True,
+    names_in: Callable[[Sequence[str]], bool] | None = None,
+    n_ids: int = 2,
+) -> Source:
     """Look at a file and say what columns it has; nothing but its head is read yet.
+
+    ``names_in`` tells whether the first line of a text file holds names; without, that is judged as
+    for ratings. ``n_ids`` are the columns of ids.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ratings.dat"
@@ -65,9 +75,10 @@ def open_file(path: Path, columns: ColumnChoice = None, *, rated: bool = True) -
     if not path.exists():
         raise DataError(f"{path}: no such file", value=str(path))
     if kind in PARQUET and not compressed:
-        return _open_parquet(path)
+        return _open_parquet(path, n_ids)
     if kind in TEXT:
-        return _open_text(path, kind, columns, rated=rated)
+        judge = names_in or partial(is_header, columns=columns, rated=rated)
+        return _open_text(path, kind, judge, n_ids)
     raise DataError(
         f"{path}: cannot tell what kind of file this is; "
         f"the name should end in {', '.join(PARQUET + TEXT)} (text also with .gz)",
@@ -86,7 +97,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {error}", value=str(path)) from error
 
 
-def _open_parquet(path: Path) -> Source:
+def _open_parquet(path: Path, n_ids: int) -> Source:
     import pyarrow.parquet as pq
 
     with _readable(path):
@@ -95,7 +106,9 @@ def _open_parquet(path: Path) -> Source:
     def read(positions: Sequence[int]) -> list[Any]:
         names = [schema.names[position] for position in positions]
         # Most files hold text as codes and a dictionary: keep it so, and there is less to hash.
-        coded = [names[place] for place in (0, 1) if not schema.types[positions[place]].num_fields]
+        coded = [
+            names[place] for place in range(n_ids) if not schema.types[positions[place]].num_fields
+        ]
         options = {"read_dictionary": coded, "pre_buffer": True}
         # Not read_table: that loads Arrow's data sets, and with them pandas.
         with _readable(path), pq.ParquetFile(path, **options) as file:
@@ -111,7 +124,9 @@ def _open_parquet(path: Path) -> Source:
     return Source(schema.names, len(schema.names), read, str(path))
 
 
-def _open_text(path: Path, suffix: str, columns: ColumnChoice, *, rated: bool) -> Source:
+def _open_text(
+    path: Path, suffix: str, names_in: Callable[[Sequence[str]], bool], n_ids: int
+) -> Source:
     import pyarrow as pa
 
     with _readable(path), pa.input_stream(str(path), compression="detect") as stream:
@@ -123,13 +138,13 @@ def _open_text(path: Path, suffix: str, columns: ColumnChoice, *, rated: bool) -
     if blank is None:
         raise DataError(f"{path} is empty", value=str(path))
     separator, fields = _split(lines[blank], suffix)
-    has_header = is_header(fields, columns, rated=rated)
+    has_header = names_in(fields)
     if has_header and not any(line.strip() for line in lines[blank + 1 :]):
         raise DataError(f"{path}: there are no rows", value=str(path))
 
     def read(positions: Sequence[int]) -> list[Any]:
         skip = blank + has_header
-        return _read_text(path, separator, len(fields), skip, positions)
+        return _read_text(path, separator, len(fields), skip, positions, n_ids)
 
     names = [field.strip() for field in fields] if has_header else None
     return Source(names, len(fields), read, str(path), is_text=True)
@@ -148,7 +163,7 @@ def _split(line: str, suffix: str) -> tuple[str, list[str]]:
 
 
 def _read_text(
-    path: Path, separator: str, width: int, skip: int, positions: Sequence[int]
+    path: Path, separator: str, width: int, skip: int, positions: Sequence[int], n_ids: int
 ) -> list[Any]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -164,7 +179,7 @@ def _read_text(
     converting = arrow_csv.ConvertOptions(
         include_columns=chosen,
         # Ids are read as text, so that 007, 1e5 and 2020-01-01 are not taken for something else.
-        column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in chosen[:2]},
+        column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in chosen[:n_ids]},
     )
 
     def table() -> Any:

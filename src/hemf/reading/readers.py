@@ -71,7 +71,7 @@ def _read(
     for role in known:
         ids[role] = factorise(found.pop(role), role)  # as read, it is needed no more
         if source.is_text:
-            ids[role] = _settle_text(ids[role], known[role], role)
+            ids[role] = settle_text(ids[role], known[role], role)
     return Columns(
         ids["user"],
         ids["item"],
@@ -216,8 +216,13 @@ def _reject_unequal(found: dict[str, Any], where: str) -> None:
         raise DataError(f"{where}: the columns have unequal lengths: {listed}", value=lengths)
 
 
-def _settle_text(coded: CodedIds, known: Vocabulary | None, role: str) -> CodedIds:
-    """Decide which ids of a text file are integers, and drop blanks that follow a separator."""
+def settle_text(coded: CodedIds, known: Vocabulary | None, role: str) -> CodedIds:
+    """Decide which ids of a text file are integers, and drop blanks that follow a separator.
+
+    >>> import pyarrow as pa
+    >>> settle_text(factorise(pa.array(["7", "12"])), None, "user").decode().tolist()
+    [7, 12]
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,0 +1,247 @@
+"""``hemf tune``: choose settings by held-out ratings, and say what they gain."""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.features import ItemFeatures, UserFeatures, read_features
+from hemf.cli.fit import Data, summary
+from hemf.cli.output import Output
+from hemf.errors import ParameterError
+
+if TYPE_CHECKING:
+    from hemf.tuning import Tuning
+
+
+class Criterion(StrEnum):
+    """What candidates are compared by."""
+
+    rmse = "rmse"
+    nlpd = "nlpd"
+    elbo = "elbo"
+
+
+def tune(
+    output: Output,
+    data: Data,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="K=V1,V2,…",
+            help="Values of a parameter to try, instead of the usual choices; may be repeated.",
+        ),
+    ] = None,
+    settings: arguments.Settings = None,
+    user_features: UserFeatures = None,
+    item_features: ItemFeatures = None,
+    by: Annotated[
+        Criterion, typer.Option(help="What counts: held-out RMSE or NLPD, or the fit's bound.")
+    ] = Criterion.rmse,
+    trials: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", min=0.0, help="At most so long, after the first.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(metavar="F", min=1, help="Parts held out in turn, for ± and less chance.")
+    ] = 1,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.5, help="Share of the ratings that is held out.")
+    ] = 0.1,
+    patience: Annotated[
+        int, typer.Option(min=1, help="Sweeps that a held-out error may rise for.")
+    ] = 5,
+    model_file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="M", help="Where to keep the best, fitted to all."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="R.jsonl", help="Where trials are kept; the same command goes on from there."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="P", help="Where to draw the held-out errors: P.html or P.png."),
+    ] = None,
+    seed: arguments.Seed = 0,
+    columns: arguments.ColumnNames = None,
+    n_jobs: arguments.Jobs = None,
+) -> None:
+    """Choose settings by ratings that are held out of DATA.
+
+    The first trial has the defaults. Then, one after the other, each with the best so far: implicit
+    features, communities, moods where there are timestamps, given features, number of factors,
+    noise. Candidates whose held-out error rises, or that cannot win, are stopped early. Ctrl-C ends
+    the search and keeps what was found.
+    """
+    from hemf import tuning
+    from hemf.cli.progress import FitProgress, warm_up
+    from hemf.cli.tune_progress import TuneProgress
+    from hemf.stream_plots import check_plot_name
+
+    fixed, space = arguments.parse_settings(settings), parse_tried(tried)
+    given = {"user_features": user_features, "item_features": item_features}
+    tuning.check_space(fixed, space, [name for name, files in given.items() if files])
+    check_plot_name(plot)
+    read = [data, *(user_features or ()), *(item_features or ())]
+    written = (model_file, results, plot)
+    for place, path in enumerate(written):
+        others = [other for other in written[:place] if other is not None]
+        arguments.check_writable(path, apart_from=[*read, *others], regular=True)
+    duplicates = fixed.get("duplicates", "last")
+    ratings = arguments.read_ratings(output, data, columns, duplicates=duplicates)
+    features = read_features(output, ratings, columns, user=user_features, item=item_features)
+    moody = ratings.timestamps is not None and (space is None or "moods" in space)
+    warm_up(output, arguments.new_model(["moods=true"] if moody else [], seed, n_jobs))
+    with TuneProgress(output, folds) as progress:
+        found = tuning.tune(
+            ratings,
+            **features,
+            fixed=fixed,
+            space=space,
+            by=by.value,
+            share=share,
+            folds=folds,
+            patience=patience,
+            trials=trials,
+            minutes=minutes,
+            rng=seed,
+            n_jobs=n_jobs,
+            results=results,
+            watch=progress,
+        )
+    interrupted = found.ended == "interrupted"
+    if plot is not None:
+        from hemf.tuning.plots import write_tuning_plot
+
+        with output.status(f"drawing {plot}"):
+            write_tuning_plot(plot, found, title=Path(data).name)
+    files = {name: paths for name, paths in given.items() if paths}
+    document = document_of(found, fit_command(found, data, files, columns), files)
+    document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
+    if model_file is not None and not interrupted:
+        from hemf.io import check_ids
+
+        check_ids(ratings)
+        with FitProgress(output) as fitting:
+            model = found.fit(callbacks=[fitting])
+        with output.status(f"writing {model_file}"):
+            model.save(model_file)
+        document |= {"model": str(model_file), "fitted": summary(model)}
+    output.result(document, lambda: _show(output, found, document))
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def parse_tried(tried: list[str] | None) -> dict[str, list[Any]] | None:
+    """Read ``--try`` options.
+
+    >>> parse_tried(["n_factors=5,10", "noise_scales=both,none"])
+    {'n_factors': [5, 10], 'noise_scales': ['both', None]}
+    """
+    if not tried:
+        return None
+    space: dict[str, list[Any]] = {}
+    for text in tried:
+        name, equals, values = text.partition("=")
+        parts = [part for part in values.split(",") if part.strip()]
+        if not equals or not parts:
+            raise ParameterError(
+                f"--try {text}: expected name=value,value, such as --try n_factors=10,20",
+                value=text,
+            )
+        chosen = space.setdefault(name.strip().replace("-", "_"), [])
+        chosen += [arguments.parse_value(part) for part in parts]
+    return space
+
+
+def fit_command(found: Tuning, data: str, files: dict[str, list[Path]], columns: str | None) -> str:
+    """Return the command line that fits the best settings to all ratings."""
+    words = ["hemf", "fit", data, "-o", "model.hemf"]
+    for name, value in found.changed.items():
+        words += ["--set", f"{name}={written(value)}"]
+    for name, paths in files.items():
+        for path in paths if found.settings.get(name, True) else ():
+            words += [f"--{name.replace('_', '-')}", str(path)]
+    words += ["--seed", str(found.rng)] if found.rng else []
+    words += ["--columns", columns] if columns else []
+    return shlex.join(words)
+
+
+def written(value: Any) -> str:
+    """Return a value as ``--set`` takes it.
+
+    >>> [written(value) for value in (None, True, 5, (1, 5), "tied")]
+    ['none', 'true', '5', '1,5', 'tied']
+    """
+    if isinstance(value, tuple | list):
+        return ",".join(map(written, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def python_call(found: Tuning, files: dict[str, list[Path]]) -> str:
+    """Return the same in Python."""
+    used = [name for name in files if found.settings.get(name, True)]
+    model = found.model()
+    model.n_jobs = None
+    return f"{model!r}.fit({', '.join(['ratings', *(f'{name}={name}' for name in used)])})"
+
+
+def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> dict[str, Any]:
+    """Return what was found, for machines."""
+    first, best = found.trials[0], found.best
+    return {
+        "by": found.by,
+        "ended": found.ended,
+        "best": best.number,
+        "score": best.score,
+        "rmse": best.rmse,
+        "default_score": first.score,
+        "default_rmse": first.rmse,
+        "settings": found.settings,
+        "cpu_seconds": round(sum(trial.cpu_seconds for trial in found.trials), 3),
+        "seconds": round(sum(trial.seconds for trial in found.trials), 3),
+        "command": command,
+        "python": python_call(found, files),
+        "trials": [
+            {**trial.plain(), "described": found.described(trial)} for trial in found.trials
+        ],
+    }
+
+
+def _show(output: Output, found: Tuning, document: dict[str, Any]) -> None:
+    from hemf.tuning.plots import numbers_in, table_of
+
+    headers, rows = table_of(found)
+    output.table(headers, rows, numbers=numbers_in(headers))
+    output.line()
+    said = {
+        "interrupted": "Interrupted; what was found until then counts.",
+        "minutes": "Time was up before all choices were made.",
+        "trials": "The trials were used up before all choices were made.",
+    }
+    if found.ended in said:
+        output.line(said[found.ended])
+    first, best = found.trials[0], found.best
+    cost = f"{document['cpu_seconds']:.0f} CPU s"
+    if best is first:
+        output.line(f"Nothing was better than the first trial ({cost}).")
+    else:
+        output.line(
+            f"Best is trial {best.number}: held-out RMSE {best.rmse:.4f} for {first.rmse:.4f} "
+            f"({cost})."
+        )
+    output.line(document["command"], style="bold")
+    output.line(document["python"])
+    if document["model"]:
+        output.line(f"model: {document['model']}", style="bold")
+    if document["plot"]:
+        output.line(f"plot: {document['plot']}", style="bold")

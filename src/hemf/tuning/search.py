@@ -1,0 +1,290 @@
+"""`tune`: one choice after the other, each with the best of those before it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hemf.errors import ConvergenceWarning
+from hemf.estimator import HeMF
+from hemf.features.tables import parts_of, read_table
+from hemf.inference.callbacks import Callback, SweepReport
+from hemf.options import checked_jobs
+from hemf.parameters import choice, number, whole_number
+from hemf.ratings import Ratings
+from hemf.tuning.kept import Kept, fingerprint, key_of
+from hemf.tuning.space import (
+    FEATURES,
+    Choice,
+    Settings,
+    check_space,
+    check_times,
+    default_space,
+    first_settings,
+    new_model,
+)
+from hemf.tuning.trial import CRITERIA, TIME, Judge, Trial, used
+
+ROUNDS = 2  # how often the choices are gone through; what came first is seen again with the rest
+DONE, OUT_OF_TIME, OUT_OF_TRIALS, INTERRUPTED = "done", "minutes", "trials", "interrupted"
+"""Why a search ended."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a search stands; what ``watch`` receives, after every sweep and after every trial."""
+
+    trials: Sequence[Trial]
+    """Those that are through."""
+    settings: Settings | None
+    """Of the one at work; None after the last."""
+    fold: int
+    report: SweepReport | None
+    """Of the sweep; None when a trial has just ended."""
+    planned: int
+    """Trials that this round of choices may still take."""
+    seconds_left: float | None
+    """Until time is up, where it is limited."""
+
+
+Watch = Callable[[Standing], object]
+
+
+@dataclass
+class Tuning:
+    """What a search has found."""
+
+    first: Settings
+    """Settings that it began with: the defaults, and what was fixed."""
+    by: str
+    trials: list[Trial] = field(default_factory=list)
+    ended: str = DONE
+    """Why: ``"done"``, ``"minutes"``, ``"trials"`` or ``"interrupted"``."""
+    data: tuple[Ratings, dict[str, Any]] | None = field(default=None, repr=False)
+    rng: int = 0
+    n_jobs: int | None = None
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the lowest score of those that ran to their end."""
+        return min((trial for trial in self.trials if trial.finished), key=lambda t: t.score)
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the best trial, with the sweeps after which its error began to rise."""
+        found = dict(self.best.settings)
+        if self.best.max_sweeps is not None:
+            found["max_sweeps"] = self.best.max_sweeps
+        return found
+
+    @property
+    def changed(self) -> Settings:
+        """Those of them that are parameters of `HeMF`, and other than its defaults."""
+        usual = HeMF().get_params()
+        return {n: v for n, v in self.settings.items() if n in usual and v != usual[n]}
+
+    def described(self, trial: Trial) -> str:
+        """Say in few words how a trial's settings differ from the first ones."""
+        return trial.described(self.first)
+
+    def model(self) -> HeMF:
+        """Return an unfitted model with the best settings."""
+        return new_model(self.settings, rng=self.rng, n_jobs=self.n_jobs)
+
+    def fit(self, *, callbacks: Sequence[Callback] = ()) -> HeMF:
+        """Return a model with the best settings, fitted to all ratings."""
+        assert self.data is not None
+        ratings, features = self.data
+        with warnings.catch_warnings():
+            if self.best.max_sweeps is not None:  # to end there is what was chosen
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            chosen = used(features, self.settings)
+            return self.model().fit(ratings, callbacks=callbacks, **chosen)
+
+
+def tune(
+    ratings: Any,
+    *,
+    columns: Any = None,
+    user_features: Any = None,
+    item_features: Any = None,
+    fixed: Mapping[str, Any] | None = None,
+    space: Mapping[str, Sequence[Any]] | None = None,
+    by: str = "rmse",
+    share: float = 0.1,
+    folds: int = 1,
+    patience: int = 5,
+    trials: int | None = None,
+    minutes: float | None = None,
+    rng: int = 0,
+    n_jobs: int | None = None,
+    results: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Tuning:
+    """Choose settings of `HeMF` by ratings that are held out of ``ratings``.
+
+    The first trial has the defaults and what is ``fixed``, and is what a fit is without tuning; if
+    its held-out error rose, the second tells what fewer sweeps had gained. Then one choice after
+    the other is made, each with the best settings so far: whether to use implicit features, given
+    features and moods (where there are timestamps), one community or several, how many factors,
+    which noise. With ``space``, a dict from names to values, it is those that are tried. Where the
+    first round of choices has changed anything, there is a second.
+
+    ``by`` is what counts: the held-out ``"rmse"`` or ``"nlpd"``, or the ``"elbo"`` of the fit. A
+    ``share`` of the ratings is held out, at random and the same for all; with ``folds``, several
+    times. A candidate is stopped when its held-out error has risen for ``patience`` sweeps (the
+    sweep before is then part of its settings), and when it cannot reach the best one any more;
+    of NLPD there is no curve to stop by.
+
+    The search ends after so many ``trials`` or ``minutes``, but not before the first is through.
+    ``results`` is a file that trials are kept in: the same call then goes on where it was stopped.
+    Ctrl-C ends the search and returns what was found, if anything was. ``watch`` is called with a
+    `Standing`. The same seed gives the same result, unless ``minutes`` end it.
+    """
+    fixed = dict(fixed or {})
+    rng, n_jobs = fixed.pop("rng", rng), fixed.pop("n_jobs", n_jobs)
+    choice("by", by, CRITERIA)
+    number("share", share, low=0.01, high=0.5)
+    whole_number("folds", folds, at_least=1)
+    whole_number("patience", patience, at_least=1)
+    whole_number("rng", rng, at_least=0)
+    checked_jobs(n_jobs)
+    if trials is not None:
+        whole_number("trials", trials, at_least=1)
+    if minutes is not None:
+        number("minutes", minutes, low=0.0)
+    given = {"user_features": user_features, "item_features": item_features}
+    there = [name for name in FEATURES if given[name] is not None]
+    asked = check_space(fixed, space, there)  # before anything is read
+    duplicates = fixed.get("duplicates", HeMF().duplicates)
+    data = Ratings.from_any(ratings, columns=columns, duplicates=duplicates)
+    choices = default_space(data, there, fixed) if asked is None else asked
+    first = first_settings(choices, there, fixed)
+    check_times(first, choices, data)
+    features = {
+        name: [read_table(part, name.partition("_")[0]) for part in parts_of(given[name])]
+        for name in there
+    }
+    judge = Judge(
+        data, features, by=by, share=share, folds=folds, patience=patience, seed=rng, n_jobs=n_jobs
+    )
+    about = {"by": by, "share": share, "folds": folds, "patience": patience, "rng": rng}
+    about["data"] = fingerprint(data, features)
+    path = None if results is None else Path(results).expanduser()
+    found = Tuning(first, by, data=(data, features), rng=rng, n_jobs=n_jobs)
+    search = _Search(found, judge, Kept(path, about), choices, trials, minutes, watch)
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        if not found.trials:
+            raise
+        found.ended = INTERRUPTED
+    return found
+
+
+class _LimitError(Exception):
+    """No more trials."""
+
+
+class _Search:
+    """A search under way."""
+
+    def __init__(
+        self,
+        found: Tuning,
+        judge: Judge,
+        kept: Kept,
+        choices: Sequence[Choice],
+        trials: int | None,
+        minutes: float | None,
+        watch: Watch | None,
+    ) -> None:
+        self._found, self._judge, self._kept, self._choices = found, judge, kept, choices
+        self._most = trials
+        self._end = None if minutes is None else time.monotonic() + 60.0 * minutes
+        self._watch = watch or (lambda standing: None)
+        self._tried: dict[str, Trial] = {}
+        self._planned = 1 + sum(_most_of(choice) for choice in choices)
+
+    def run(self) -> None:
+        """Try all there is to try, within the limits."""
+        try:
+            self._begin()
+            for _ in range(ROUNDS):
+                before = self._found.best
+                for place, one in enumerate(self._choices):
+                    self._planned = sum(_most_of(later) for later in self._choices[place:])
+                    self._choose(one)
+                if self._found.best is before:
+                    break
+        except _LimitError:
+            pass
+        self._say(None, 0, None)
+
+    def _begin(self) -> None:
+        """Try the settings without tuning, to their end, and what stopping in time had gained."""
+        self._try(self._found.first)
+        shorter = self._judge.cut_short(self._found.trials[0])
+        if shorter is not None and self._most != 1:
+            self._found.trials.append(shorter)
+            self._say(self._found.first, 0, None)
+
+    def _choose(self, one: Choice) -> None:
+        """Try the options of a choice with the best settings so far."""
+        start = self._found.best.settings
+        if not one.ordered:
+            for option in one.options:
+                self._try({**start, **option})
+            return
+        place = one.place_in(start)
+        assert place is not None
+        for step in (-1, 1):  # fewer are cheaper
+            best, here = self._found.best, place + step
+            while 0 <= here < len(one.options):
+                self._try({**start, **one.options[here]})
+                if self._found.best is best:
+                    break
+                best, here = self._found.best, here + step
+            if self._found.best.settings is not start:
+                return  # it was better on this side
+
+    def _try(self, settings: Settings) -> None:
+        key = key_of(settings)
+        if key in self._tried:
+            return
+        done = len(self._found.trials)
+        if self._most is not None and done >= self._most:
+            self._found.ended = OUT_OF_TRIALS
+            raise _LimitError
+        if done and self._end is not None and time.monotonic() > self._end:
+            self._found.ended = OUT_OF_TIME
+            raise _LimitError
+        trial = self._kept.find(done + 1, settings)
+        if trial is None:
+            trial = self._judge.run(
+                done + 1,
+                settings,
+                rival=self._found.best if done else None,
+                deadline=self._end if done else None,
+                watch=lambda fold, report: self._say(settings, fold, report),
+            )
+            if trial.ended != TIME:
+                self._kept.add(trial)
+        self._tried[key] = trial
+        self._found.trials.append(trial)
+        self._planned = max(self._planned - 1, 0)
+        self._say(settings, 0, None)
+
+    def _say(self, settings: Settings | None, fold: int, report: SweepReport | None) -> None:
+        left = None if self._end is None else max(self._end - time.monotonic(), 0.0)
+        standing = Standing(self._found.trials, settings, fold, report, self._planned, left)
+        self._watch(standing)
+
+
+def _most_of(one: Choice) -> int:
+    """How many trials a choice may take: on a ladder usually one to either side."""
+    return 2 if one.ordered else max(len(one.options) - 1, 1)

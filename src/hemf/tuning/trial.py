@@ -1,0 +1,311 @@
+"""One candidate, judged on held-out ratings, and stopped as soon as it is clear how it ends."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median, stdev
+from typing import Any
+
+from hemf.errors import ConvergenceWarning, DataError, HemfError, ParameterError
+from hemf.estimator import HeMF
+from hemf.evaluation import nlpd
+from hemf.evaluation.splits import k_fold
+from hemf.inference.callbacks import SweepReport
+from hemf.options import fit_options
+from hemf.ratings import Ratings
+from hemf.tuning.space import FEATURES, Settings, described, new_model
+
+SETTLED, RISEN, BEHIND, TIME, FAILED = "settled", "risen", "behind", "time", "failed"
+"""How a fit ended: by itself, its held-out error rose, it could not win, time was up, an error."""
+CRITERIA = ("rmse", "nlpd", "elbo")
+RISE = 1e-4  # of the error; below that a rise is not worth stopping for
+LOOK_BACK = 3  # sweeps that tell how fast a curve falls
+LOOK_AHEAD = 10  # sweeps that it may go on to fall so fast, at least
+PROOFS = 2  # sweeps running that must say that a candidate is behind
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a candidate; lower scores are better, whatever they are."""
+
+    number: int
+    settings: Settings
+    score: float
+    """Mean over folds of the held-out RMSE or NLPD, or of minus the bound for each rating."""
+    rmse: float
+    """Held-out RMSE, mean over folds."""
+    error: float | None
+    """Standard error of the score; None with one fold."""
+    sweeps: int
+    """Of all folds together."""
+    max_sweeps: int | None
+    """After how many the held-out error began to rise; None where it did not."""
+    ended: str
+    cpu_seconds: float
+    seconds: float
+    curves: tuple[tuple[float, ...], ...] = ()
+    """Of each fold, after every sweep: what is stopped early by."""
+    scores: tuple[float, ...] = ()
+    """Of each fold."""
+    reason: str | None = None
+    """What failed."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ran to its end, and so may win."""
+        return self.ended in (SETTLED, RISEN)
+
+    def described(self, first: Mapping[str, Any]) -> str:
+        """Say in few words how its settings differ from the first ones."""
+        return described(self.settings, first)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+
+@dataclass
+class Curve:
+    """Callback of a fit: keeps what candidates are compared by, and says when to stop.
+
+    >>> curve = Curve("rmse", patience=2, earliest=0)
+    >>> errors = [0.9, 0.8, 0.85, 0.86]
+    >>> [curve.stops(sweep, error) for sweep, error in enumerate(errors, start=1)]
+    [False, False, False, True]
+    >>> curve.ended, curve.best_sweep
+    ('risen', 2)
+    """
+
+    by: str
+    patience: int
+    earliest: int
+    """Sweeps before which parts of the model are held, and nothing is told by its error."""
+    whole: bool = False
+    """Whether to let the fit run to its end whatever its error does."""
+    rival: tuple[float, int] | None = None
+    """Score of the best candidate so far on the same ratings, and its sweeps."""
+    deadline: float | None = None
+    n_ratings: int = 1
+    values: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    ended: str = SETTLED
+    best_sweep: int = 0
+    _proofs: int = 0
+
+    def __call__(self, report: SweepReport) -> bool:
+        """Note how the fit stands; return whether it may stop."""
+        assert report.validation_rmse is not None
+        self.errors.append(report.validation_rmse)
+        value = self.errors[-1] if self.by == "rmse" else -report.elbo / self.n_ratings
+        if self.stops(report.sweep, value):
+            return True
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.ended = TIME
+        return self.ended == TIME
+
+    def stops(self, sweep: int, value: float) -> bool:
+        """Note a value; return whether the held-out error has risen, or the candidate is behind."""
+        self.values.append(value)
+        if self.whole or self.by == "nlpd" or sweep < self.earliest:
+            return False  # of densities there is no curve
+        if not self.best_sweep or value < self.values[self.best_sweep - 1]:
+            self.best_sweep = sweep
+        best = self.values[self.best_sweep - 1]
+        waited = sweep - self.best_sweep >= self.patience
+        if waited and value > best + RISE * abs(best):
+            self.ended = RISEN
+        elif self._is_behind(sweep, value):
+            self.ended = BEHIND
+        return self.ended != SETTLED
+
+    def _is_behind(self, sweep: int, value: float) -> bool:
+        """Whether, were it to fall on as fast as lately, it would still not reach its rival.
+
+        Curves flatten, so that this gives more than its due.
+        """
+        if self.rival is None or sweep < self.earliest + LOOK_BACK:
+            return False
+        score, sweeps = self.rival
+        fall = max(self.values[-1 - LOOK_BACK] - value, 0.0) / LOOK_BACK
+        ahead = max(sweeps - sweep, LOOK_AHEAD)
+        best = min(value, self.values[self.best_sweep - 1])
+        self._proofs = self._proofs + 1 if min(best, value - fall * ahead) > score else 0
+        return self._proofs >= PROOFS
+
+    @property
+    def score(self) -> float:
+        """What counts: where the error rose, the sweep before it did; else the last."""
+        return self.values[self.best_sweep - 1] if self.ended == RISEN else self.values[-1]
+
+    @property
+    def rmse(self) -> float:
+        """RMSE of that sweep."""
+        return self.errors[self.best_sweep - 1] if self.ended == RISEN else self.errors[-1]
+
+
+class Judge:
+    """Held-out parts of the ratings, and candidates fitted to what is left.
+
+    ``share`` of the ratings is held out at random, ``folds`` times, no rating twice.
+    """
+
+    def __init__(
+        self,
+        ratings: Ratings,
+        features: Mapping[str, Any],
+        *,
+        by: str,
+        share: float,
+        folds: int,
+        patience: int,
+        seed: int,
+        n_jobs: int | None,
+    ) -> None:
+        parts = round(1.0 / share)
+        if ratings.n_ratings < 2 * parts:
+            raise DataError(
+                f"{ratings.n_ratings} ratings are too few to hold out 1/{parts} of them; "
+                f"give at least {2 * parts}",
+                value=ratings.n_ratings,
+            )
+        if folds > parts:
+            raise ParameterError(
+                f"{folds} folds of 1/{parts} of the ratings are more than all; "
+                f"take at most {parts}, or hold out less",
+                value=folds,
+            )
+        splits = k_fold(ratings.n_ratings, parts, rng=seed)
+        self._folds = [
+            (ratings.select(kept), ratings.select(held))
+            for (kept, held), _ in zip(splits, range(folds), strict=False)
+        ]
+        self._features, self._by, self._patience = features, by, patience
+        self._more = {"rng": seed, "n_jobs": n_jobs}
+
+    def run(
+        self,
+        number: int,
+        settings: Settings,
+        *,
+        rival: Trial | None,
+        deadline: float | None,
+        watch: Callable[[int, SweepReport], None],
+    ) -> Trial:
+        """Fit a candidate to each fold in turn, until it is done or behind its rival.
+
+        Without a rival, it is fitted as it would be without tuning.
+        """
+        begin, cpu = time.perf_counter(), time.process_time()
+        curves: list[Curve] = []
+        scores: list[float] = []
+        ended, reason = SETTLED, None
+        try:
+            for fold in range(len(self._folds)):
+                against = None
+                if rival is not None:
+                    against = rival.scores[fold], len(rival.curves[fold])
+                curve, score = self._fit(fold, settings, against, deadline, watch)
+                curves.append(curve)
+                scores.append(score)
+                if curve.ended in (BEHIND, TIME):
+                    ended = curve.ended
+                    break
+        except (HemfError, MemoryError) as problem:
+            if rival is None:
+                raise
+            ended, reason = FAILED, " ".join(str(problem).split()) or "out of memory"
+        spent = time.process_time() - cpu, time.perf_counter() - begin
+        return _judged(number, settings, curves, scores, ended, reason, spent)
+
+    def cut_short(self, trial: Trial) -> Trial | None:
+        """Return what a trial that ran to its end had been if its rising error had stopped it.
+
+        None where the error did not rise.
+        """
+        if self._by != "rmse":
+            return None
+        curves = [self._curve(trial.settings) for _ in trial.curves]
+        for curve, values in zip(curves, trial.curves, strict=True):
+            for sweep, value in enumerate(values, start=1):
+                curve.errors.append(value)
+                if curve.stops(sweep, value):
+                    break
+        scores = [curve.score for curve in curves]
+        shorter = _judged(trial.number + 1, trial.settings, curves, scores, SETTLED, None, (0, 0))
+        return shorter if shorter.ended == RISEN else None
+
+    def _curve(self, settings: Settings) -> Curve:
+        options = fit_options(new_model(settings))
+        return Curve(self._by, self._patience, options.earliest)
+
+    def _fit(
+        self,
+        fold: int,
+        settings: Settings,
+        against: tuple[float, int] | None,
+        deadline: float | None,
+        watch: Callable[[int, SweepReport], None],
+    ) -> tuple[Curve, float]:
+        train, held_out = self._folds[fold]
+        model, curve = new_model(settings, **self._more), self._curve(settings)
+        curve.whole, curve.rival, curve.deadline = against is None, against, deadline
+        curve.n_ratings = train.n_ratings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(
+                train,
+                validation=held_out,
+                callbacks=[curve, lambda report: watch(fold, report)],
+                **used(self._features, settings),
+            )
+        return curve, _density(model, held_out) if self._by == "nlpd" else curve.score
+
+
+def _judged(
+    number: int,
+    settings: Settings,
+    curves: list[Curve],
+    scores: list[float],
+    ended: str,
+    reason: str | None,
+    spent: tuple[float, float],
+) -> Trial:
+    """Put together what the folds say."""
+    rises = [len(c.values) if c.ended == SETTLED else c.best_sweep for c in curves]
+    if ended == SETTLED and 2 * sum(c.ended == RISEN for c in curves) > len(curves):
+        ended = RISEN
+    whole = bool(curves) and ended != FAILED
+    return Trial(
+        number=number,
+        settings=settings,
+        score=fmean(scores) if whole else float("inf"),
+        rmse=fmean(c.rmse for c in curves) if whole else float("inf"),
+        error=stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
+        sweeps=sum(len(c.values) for c in curves),
+        max_sweeps=max(round(median(rises)), 1) if ended == RISEN else None,
+        ended=ended,
+        cpu_seconds=spent[0],
+        seconds=spent[1],
+        curves=tuple(tuple(c.values) for c in curves),
+        scores=tuple(scores),
+        reason=reason,
+    )
+
+
+def used(features: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the features that settings make use of.
+
+    >>> used({"user_features": 1, "item_features": 2}, {"user_features": False})
+    {'item_features': 2}
+    """
+    return {n: f for n, f in features.items() if n in FEATURES and settings.get(n, True)}
+
+
+def _density(model: HeMF, held_out: Ratings) -> float:
+    users, items, actual = held_out.triples()
+    pairs = held_out.users.ids[users], held_out.items.ids[items]
+    mean, std = model.predict(*pairs, timestamps=held_out.timestamps, return_std=True)
+    return nlpd(actual, mean, std)

@@ -1,0 +1,153 @@
+"""``hemf tune`` as people run it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from hemf import HeMF
+
+QUICK = ("--set", "max_user_communities=1", "--set", "max_item_communities=1", "--set", "tol=0.001")
+TRY = ("--try", "n_factors=2,3")
+
+
+@pytest.fixture(scope="module")
+def answer(club, run_in):
+    """How a search answered, with everything it can write."""
+    run = run_in("tune", club.ratings, *QUICK, *TRY, "-o", "best.hemf", "--plot", "p.html",
+                 "--results", "r.jsonl", "--json", folder=club.folder)  # fmt: skip
+    assert run.code == 0, run.err
+    return run.json
+
+
+def test_the_document_tells_all(answer, club):
+    assert answer["by"] == "rmse"
+    assert answer["ended"] == "done"
+    scores = {t["number"]: t["score"] for t in answer["trials"] if t["ended"] != "behind"}
+    assert scores[answer["best"]] == min(scores.values()) == answer["score"]
+    assert answer["default_score"] == answer["trials"][0]["score"]
+    assert answer["trials"][0]["described"] == "defaults"
+    assert {t["settings"]["n_factors"] for t in answer["trials"]} == {20, 2, 3}
+    assert (
+        "error rose" in (club.folder / "p.html").read_text()
+        or "settled" in (club.folder / "p.html").read_text()
+    )
+
+
+def test_the_best_model_is_kept(answer, club):
+    model = HeMF.load(club.folder / "best.hemf")
+    assert model.n_factors == answer["settings"]["n_factors"]
+    assert model.n_ratings_ == len(club.ratings.read_text().splitlines()) - 1
+
+
+def test_the_command_that_it_gives_makes_the_same_model(answer, club, run_in):
+    words = shlex.split(answer["command"])
+    assert words[0] == "hemf"
+    run = run_in(*words[1:], folder=club.folder)
+    assert run.code == 0, run.err
+    ours, theirs = (HeMF.load(club.folder / name) for name in ("model.hemf", "best.hemf"))
+    (club.folder / "model.hemf").unlink()
+    pairs = ours.ratings_.users.ids[:5].tolist(), ours.ratings_.items.ids[:5].tolist()
+    assert ours.predict(*pairs).tolist() == theirs.predict(*pairs).tolist()
+    params = ours.get_params()
+    assert params == theirs.get_params()
+    made = eval(answer["python"].removesuffix(".fit(ratings)"), {"HeMF": HeMF})
+    assert made.get_params() == params
+
+
+def test_people_get_a_table(club, hemf):
+    run = hemf("tune", club.ratings, *QUICK, *TRY, "--trials", "2", "--results",
+               club.folder / "r.jsonl")  # fmt: skip
+    assert run.code == 0, run.err
+    lines = run.out.splitlines()
+    assert lines[0].split()[:3] == ["trial", "settings", "sweeps"]
+    assert lines[1].split()[:2] == ["1", "defaults"]
+    assert sum("← best" in line for line in lines) == 1
+    assert any(line.startswith("hemf fit ") for line in lines)
+    assert any(line.startswith("HeMF(") for line in lines)
+    assert "The trials were used up" in run.out
+    assert "trial 1 · defaults · RMSE" in run.err
+
+
+def test_features_may_be_tried(club, hemf, tmp_path):
+    users = sorted({line.split(",")[0] for line in club.ratings.read_text().splitlines()[1:]})
+    (tmp_path / "people.csv").write_text(
+        "\n".join(["user,number", *(f"{user},{k % 7}" for k, user in enumerate(users))])
+    )
+    run = hemf("tune", club.ratings, *QUICK, "--set", "n_factors=2", "--try",
+               "user_features=true,false", "--user-features", "people.csv", "--json")  # fmt: skip
+    assert run.code == 0, run.err
+    tried = [trial["settings"]["user_features"] for trial in run.json["trials"]]
+    assert tried[0] is True
+    assert tried[-1] is False
+    used = run.json["settings"]["user_features"]
+    assert ("--user-features people.csv" in run.json["command"]) == used
+    assert ("user_features=user_features" in run.json["python"]) == used
+
+
+def test_ctrl_c_says_what_was_found(club, hemf, monkeypatch, tmp_path):
+    from hemf.cli import tune_progress
+
+    def watch(self, standing):
+        if standing.trials and standing.report is not None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_progress.TuneProgress, "__call__", watch)
+    run = hemf("tune", club.ratings, *QUICK, *TRY, "-o", "m.hemf")
+    assert run.code == 130
+    assert "Interrupted; what was found until then counts." in run.out
+    assert any(line.startswith("hemf fit ") for line in run.out.splitlines())
+    assert "interrupted" in run.err
+    assert not (tmp_path / "m.hemf").exists()
+
+
+def test_a_terminal_shows_the_table_grow(club, hemf, monkeypatch):
+    from hemf.cli.output import Output
+    from hemf.cli.tune_progress import TuneProgress
+    from hemf.tuning import Standing, tune
+
+    seen: list[Standing] = []
+    tune(club.ratings, fixed={"max_sweeps": 4, "n_factors": 2}, trials=2,
+         watch=lambda standing: seen.append(standing))  # fmt: skip
+    progress = TuneProgress(Output(), 1)
+    from rich.console import Console
+
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(progress._drawn(next(s for s in seen if s.trials and s.report is not None)))
+    shown = console.export_text()
+    assert "defaults" in shown
+    assert "sweep 1 · held-out RMSE" in shown
+    assert "left in this round" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--try", "factors=3,5"), "no parameter 'factors'"),
+        (("--set", "factors=3"), "no parameter 'factors'"),
+        (("--try", "n_factors=0,5"), "n_factors must be"),
+        (("--try", "n_factors"), "expected name=value,value"),
+        (("--try", "n_factors="), "expected name=value,value"),
+        (("--try", "moods=true"), "no timestamps"),
+        (("--set", "moods=true"), "no timestamps"),
+        (("--try", "item_features=true,false"), "item_features are not given"),
+        (("--try", "seed=1,2"), "no parameter 'seed'"),
+        (("--folds", "20"), "20 folds of 1/10"),
+        (("--plot", "p.gif"), ".html or .png"),
+        (("-o", "no/such/m.hemf"), "there is no folder"),
+    ],
+)
+def test_wrong_calls_are_one_line(club, hemf, options, words):
+    run = hemf("tune", club.ratings, *options)
+    assert run.code == 1
+    assert words in run.err
+    assert len(run.err.splitlines()) == 1
+    assert not run.out
+
+
+def test_too_few_ratings_are_refused(hemf, tmp_path):
+    (tmp_path / "few.csv").write_text("user,item,rating\n1,2,3\n2,2,4\n3,1,5")
+    run = hemf("tune", "few.csv")
+    assert run.code == 1
+    assert "3 ratings are too few to hold out" in run.err
