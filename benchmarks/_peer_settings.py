@@ -16,7 +16,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "myfm": ("myfm==0.4.0",),
     "smurff": ("smurff==1.1",),
     "surprise": ("scikit-surprise==1.1.5",),
-    "cmfrec": ("cmfrec==3.5.1.post14", "pandas"),
+    "cmfrec": ("cmfrec==3.5.1.post14", "pandas", "threadpoolctl"),
     "libmf": ("libmf==0.9.2",),
 }
 ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
@@ -61,40 +61,40 @@ QUICK: dict[str, Settings] = {
 
 
 AXES: dict[str, dict[str, list[Any]]] = {
-    "hemf-implicit": {"n_factors": [20, 10, 32], "communities": ["many", "one"]},
-    "myfm": {"rank": [10, 4, 20]},
-    "myfm-features": {"rank": [10, 4, 20]},
-    "smurff": {"precision": [2.0, 1.3, 4.0, 8.0], "rank": [16, 4, 32]},
+    "hemf-implicit": {"n_factors": [20, 32, 64, 10], "communities": ["one"]},
+    "myfm": {"rank": [10, 20, 32, 64, 4]},
+    "myfm-features": {"rank": [10, 20, 32, 64, 4]},
+    "smurff": {"precision": [2.0, 1.3, 4.0, 8.0], "rank": [16, 32, 64, 8]},
     "surprise-svd": {
-        "penalty": [0.06, 0.12, 0.2, 0.03, 0.015],
+        "penalty": [0.06, 0.12, 0.2, 0.03, 0.015, 0.008],
         "rank": [100, 20],
         "epochs": [50, 25],
         "rate": [0.007, 0.015],
     },
     "surprise-knn": {
+        "neighbours": [40],
         "of": ["items", "users"],
-        "similarity": ["pearson_baseline", "msd"],
-        "neighbours": [40, 80],
+        "similarity": ["pearson_baseline"],
     },
     "cmfrec": {
-        "penalty": [0.08, 0.15, 0.3, 0.04, 0.02],
+        "penalty": [0.08, 0.15, 0.3, 0.04, 0.02, 0.01],
         "implicit": [False, True],
-        "rank": [50, 10],
+        "rank": [50, 100, 10],
         "iterations": [15, 30],
     },
     "libmf": {
-        "penalty": [0.08, 0.15, 0.3, 0.04, 0.02],
+        "penalty": [0.08, 0.15, 0.3, 0.04, 0.02, 0.01],
         "centre": [False, True],
-        "rank": [64, 16],
+        "rank": [64, 128, 16],
         "epochs": [60, 30],
     },
 }
 """What is searched: one setting after the other, the rest at their first values or at the best."""
 
 IN_SEARCH: dict[str, Settings] = {
-    "myfm": {"sweeps": 80},
-    "myfm-features": {"sweeps": 80},
-    "smurff": {"draws": 60},
+    "myfm": {"sweeps": 60},
+    "myfm-features": {"sweeps": 60},
+    "smurff": {"draws": 50, "burn_in": 20},
 }
 """Samplers are compared after fewer draws than they have in the end."""
 

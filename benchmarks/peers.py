@@ -63,33 +63,54 @@ def summary(rows: list[Row], target: float | None = None) -> list[Row]:
     return found
 
 
-def table(name: str, rows: list[Row], target: float | None = None) -> Table:
-    """Show the rows of one set."""
+def lines(rows: list[Row], target: float | None = None) -> list[list[str]]:
+    """Return the table of one set as text: its titles, and a line for each peer."""
     ordered = summary(rows, target)
     goal = ordered[0]["target"]
-    shown = Table(title=name, title_justify="left")
-    shown.add_column("peer")
-    until = "s to RMSE" if goal is None else f"s to {figure(goal, 4)}"
-    titles = ("RMSE", "MAE", "NLPD", "90 %", "fit s", "predict s", "MB", until, "hemf s to same")
-    for title in titles:
-        shown.add_column(title, justify="right")
+    titles = ["peer", "RMSE", "MAE", "NLPD", "90 %", "fit s", "predict s", "MB"]
+    titles += ["s to RMSE" if goal is None else f"s to {figure(goal, 4)}", "hemf s to same"]
+    found = [titles]
     for row in ordered:
         if "failure" in row:
-            shown.add_row(row["peer"], row["failure"])
+            found.append([row["peer"], *[""] * (len(titles) - 1), row["failure"]])
             continue
-        shown.add_row(
-            row["peer"],
-            figure(row["rmse"], 4),
-            figure(row["mae"], 4),
-            figure(row["nlpd"], 4),
-            figure(row["coverage90"], 3),
-            figure(row["fit_cpu_seconds"], 1),
-            figure(row["predict_cpu_seconds"], 1),
-            figure(row["peak_rss_mb"], 0),
-            figure(row["seconds_to_target"], 1),
-            figure(row["hemf_seconds"], 1),
+        found.append(
+            [
+                row["peer"],
+                figure(row["rmse"], 4),
+                figure(row["mae"], 4),
+                figure(row["nlpd"], 4),
+                figure(row["coverage90"], 3),
+                figure(row["fit_cpu_seconds"], 1),
+                figure(row["predict_cpu_seconds"], 1),
+                figure(row["peak_rss_mb"], 0),
+                figure(row["seconds_to_target"], 1),
+                figure(row["hemf_seconds"], 1),
+            ]
         )
+    if any("failure" in row for row in ordered):
+        titles.append("why not")
+    return found
+
+
+def table(name: str, rows: list[Row], target: float | None = None) -> Table:
+    """Show the rows of one set."""
+    shown = Table(title=name, title_justify="left")
+    titles, *rest = lines(rows, target)
+    for title in titles:
+        shown.add_column(title, justify="left" if title in ("peer", "why not") else "right")
+    for line in rest:
+        shown.add_row(*line)
     return shown
+
+
+def markdown(name: str, rows: list[Row], target: float | None = None) -> str:
+    """Return the same in Markdown."""
+    titles, *rest = lines(rows, target)
+    rule = ["---" if title in ("peer", "why not") else "---:" for title in titles]
+    padded = [line + [""] * (len(titles) - len(line)) for line in rest]
+    shown = ("| " + " | ".join(line) + " |" for line in (titles, rule, *padded))
+    return "\n".join([f"## {name}", "", *shown, ""])
 
 
 def figure(value: float | None, digits: int) -> str:
@@ -138,7 +159,10 @@ def compare(arguments: argparse.Namespace, runner: Runner, results: Results) -> 
                 row = runner.row(peer, split) | {"part": "test"}
                 results.add(row)
             rows.append(row)
-        console.print(table(name, rows, arguments.target))
+        if arguments.markdown:
+            print(markdown(name, rows, arguments.target), flush=True)
+        else:
+            console.print(table(name, rows, arguments.target))
 
 
 def search(arguments: argparse.Namespace, runner: Runner, results: Results) -> None:
@@ -151,10 +175,16 @@ def search(arguments: argparse.Namespace, runner: Runner, results: Results) -> N
             best |= {axis: values[0] for axis, values in axes.items()}
             least = candidate(runner, results, split, peer_name, best)
             for axis, values in axes.items():
-                for other in [{**best, axis: value} for value in values[1:]]:
+                given_up = set()  # sides of the first value: larger and smaller ones
+                for value in values[1:]:
+                    if (side := value > values[0]) in given_up:
+                        continue
+                    other = {**best, axis: value}
                     error = candidate(runner, results, split, peer_name, other)
                     if error < least:
                         best, least = other, error
+                    else:
+                        given_up.add(side)
             print(f"{name} | {peer_name} | best: {json.dumps(best)} {least:.4f}", flush=True)
 
 
@@ -180,6 +210,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where rows are kept")
     parser.add_argument("--envs", type=Path, default=cache(), metavar="DIR")
     parser.add_argument("--target", type=float, help="RMSE to give times to; default: the median")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds of one fit")

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hemf.evaluation import nlpd
+from hemf import HeMF
+from hemf.evaluation import nlpd, rmse
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -171,6 +172,28 @@ def test_an_environment_is_made_once_and_anew_when_it_should_hold_something_else
     assert made == [["peer==1.0"], ["peer==2.0"]]
 
 
+@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
+def test_hemf_runs_as_a_peer_with_the_predictions_that_it_has_here(runner, rng):
+    users, items = np.divmod(rng.permutation(900)[:500], 30)
+    ratings = rng.integers(1, 6, 500).astype(float)
+    given = {"n_factors": 2, "communities": "one", "max_sweeps": 5, "noise_scales": None}
+    split = splits.Split.of(
+        "made-up",
+        (users[:450], items[:450], ratings[:450]),
+        (users[450:], items[450:], ratings[450:]),
+    )
+    row = runner.row(runs.Peer("hemf", "with_hemf", settings=given), split)
+    assert "failure" not in row, row
+    own = {name: given[name] for name in ("n_factors", "max_sweeps", "noise_scales")}
+    model = HeMF(**own, max_user_communities=1, max_item_communities=1, rng=0).fit(split.train)
+    mean, std = model.predict(*split.test[:2], return_std=True)
+    assert row["rmse"] == pytest.approx(rmse(split.test[2], mean))
+    assert row["nlpd"] == pytest.approx(nlpd(split.test[2], mean, std))
+    assert [point["iterations"] for point in row["curve"]] == [2, 4, 5]
+    assert row["curve"][-1]["rmse"] == pytest.approx(row["rmse"], abs=1e-6)
+    assert row["versions"].keys() >= {"hemf", "numpy"}
+
+
 def row(name: str, *curve: tuple[float, float], **more) -> dict:
     points = [{"cpu_seconds": s, "iterations": k, "rmse": e} for k, (s, e) in enumerate(curve)]
     figures = {"mae": 0.5, "nlpd": None, "coverage90": None, "peak_rss_mb": 100.0}
@@ -222,6 +245,15 @@ def test_the_table_shows_figures_and_failures():
         "0.8900", "0.5000", "1.2500", "0.900", "2.0", "0.2", "100", "2.0", "2.0",
     ]  # fmt: skip
     assert any("sick" in line and "no compiler" in line for line in lines)
+
+
+def test_the_table_is_there_in_markdown_too():
+    found = peers.markdown("made-up", ROWS).splitlines()
+    assert found[0] == "## made-up"
+    cells = [line.count("|") for line in found[2:]]
+    assert cells == [12] * 6  # titles, rule and four peers, of eleven columns
+    assert found[-1].startswith("| sick |")
+    assert found[-1].endswith("| no compiler |")
 
 
 def test_a_table_of_failures_alone_can_be_shown():
