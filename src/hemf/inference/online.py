@@ -305,6 +305,7 @@ class OnlineState:
             self.total += self._errors(users, items, codes).sum()
             self.total -= self._errors(users, items, previous).sum()
         is_new = np.zeros(codes.size, np.int64)
+        self.seen += codes.size
         for name in SIDES:
             other = OTHER[name]
             at_hand = bound[name], bound[other], binding.rules(self)
@@ -317,7 +318,6 @@ class OnlineState:
             self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
         if self.options.window > 0:
             retiring.retire(self, added)
-        self.seen += codes.size
         if learn:
             errors = None
             if self.options.window == 0:
