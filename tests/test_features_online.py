@@ -165,6 +165,23 @@ def test_strangers_and_rows_without_features_count_as_average(world, model):
     assert np.isfinite(model.predict(["nobody", "other"], 0)).all()
 
 
+@pytest.mark.parametrize("history", ["full", "none", 8])
+def test_a_forecast_is_what_would_have_been_predicted(world, fitted, history):
+    model = deepcopy(fitted).set_params(history=history).partial_fit(**world.later)
+    for user, item, rating in zip(*(column[:20].tolist() for column in world.new), strict=True):
+        expected = model.predict(user, item)
+        assert model.predict_then_learn([(user, item, rating)])[0] == pytest.approx(expected)
+
+
+def test_the_same_seed_gives_the_same_model(world, fitted):
+    def made() -> np.ndarray:
+        model = deepcopy(fitted).partial_fit(world.new, **world.later)
+        model.predict_then_learn(world.old)
+        return model.predict(*grid(world))
+
+    np.testing.assert_array_equal(made(), made())
+
+
 # -- where repeated passes lead ------------------------------------------------------------------
 
 

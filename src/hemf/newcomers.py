@@ -73,9 +73,9 @@ def take_more(model: HeMF, learner: Learner, more: More) -> None:
 def introduce(model: HeMF, learner: Learner, before: dict[str, int]) -> None:
     """Give the rows that were added since there were so many what is known of their ids."""
     for side, given in model._given.items():
-        new = known(learner, side).ids[before[side] :]
-        if len(new) and len(given.newcomers):
-            places = given.newcomers.rows(new)
+        ids = known(learner, side)
+        if len(ids) > before[side] and len(given.newcomers):
+            places = given.newcomers.rows(ids.ids[before[side] :])
             here = places >= 0
             if here.any():
                 rows = before[side] + np.flatnonzero(here)
