@@ -6,6 +6,8 @@ are chosen by. The test parts are for reporting:
     python benchmarks/features.py                # held out of train
     python benchmarks/features.py --test         # the classic split; 100K, 90/10 by seed 0
     python benchmarks/features.py --given        # ages, occupations, genres and years beside them
+    python benchmarks/features.py --stream       # MovieLens 1M by time, one rating at a time
+    python benchmarks/features.py --newcomers    # 1,000 users of it join with 5 ratings each
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+import _streams
 from _data import FOLDER
 from hemf import HeMF
-from hemf.evaluation import coverage, rmse
+from hemf.evaluation import coverage, rmse, warm_start_size
 
 ONE = {"max_user_communities": 1, "max_item_communities": 1}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -67,14 +70,73 @@ def given_features(name: str) -> dict[str, Any]:
     }
 
 
+def stream(settings: dict[str, Any]) -> None:
+    """Learn MovieLens 1M by time after a tenth in batch, without and with implicit features."""
+    columns = _streams.in_time_order("ml-1m")
+    start = warm_start_size(len(columns.ratings), 0.1)
+    rest = columns.part(start, len(columns.ratings))
+    for implicit in (False, True):
+        model = HeMF(n_factors=20, implicit_features=implicit, **settings)
+        model.fit(columns.part(0, start)).partial_fit(columns.part(0, 1))  # what is made once, once
+        begin = time.process_time()
+        forecasts = model.predict_then_learn(rest)
+        spent = time.process_time() - begin
+        row = {
+            "implicit": implicit,
+            "rmse": round(rmse(rest.ratings, forecasts), 4),
+            "microseconds": round(1e6 * spent / rest.ratings.size, 1),
+        }
+        print(json.dumps(row), flush=True)
+
+
+def newcomers(settings: dict[str, Any]) -> None:
+    """1,000 users stay out of a fit, then bring 5 ratings each; judged on all their others."""
+    old, brought, others = _streams.newcomers(1000, brings=5)
+    joined = tuple(np.concatenate(both) for both in zip(old, brought))
+    told = given_features("ml-1m")
+    users = told["user_features"]
+    is_new = users["user"].isin(np.unique(brought.users))
+
+    def error(model: HeMF) -> float:
+        return round(rmse(others.ratings, model.predict(others.users, others.items)), 4)
+
+    for kind, features, later in (
+        ("none", {}, {}),
+        ("implicit", {}, {}),
+        (
+            "implicit and given",
+            {**told, "user_features": users[~is_new]},
+            {"user_features": users[is_new]},
+        ),
+    ):
+        made = {"n_factors": 20, "implicit_features": kind != "none", **settings}
+        model = HeMF(**made).fit(tuple(old), **features)
+        row: dict[str, Any] = {"features": kind, "strangers": error(model)}
+        if later:
+            row["by their features"] = error(model.partial_fit(**later))
+        begin = time.process_time()
+        model.partial_fit(tuple(brought))
+        row["seconds of CPU"] = round(time.process_time() - begin, 2)
+        row["5 ratings each"] = error(model)
+        row["of a refit"] = error(HeMF(**made).fit(joined, **(told if features else {})))
+        print(json.dumps(row), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="*", default=list(SETTINGS), metavar="SET")
     parser.add_argument("--test", action="store_true", help="report on the test part")
     parser.add_argument("--given", action="store_true", help="with given features, of ml-1m alone")
+    parser.add_argument("--stream", action="store_true", help="learn ml-1m online")
+    parser.add_argument("--newcomers", action="store_true", help="of ml-1m, with 5 ratings each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.stream or arguments.newcomers:
+        (stream if arguments.stream else newcomers)(
+            {"rng": arguments.seed, "n_jobs": arguments.jobs}
+        )
+        return
     missed = []
     for name in ["ml-1m"] if arguments.given else arguments.sets:
         train, test = split(name) if arguments.test else held_out(split(name)[0])

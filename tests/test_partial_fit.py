@@ -664,7 +664,12 @@ LATER = {
 @SEVERAL
 @pytest.mark.parametrize(
     ("start", "settings"),
-    [("fitted", {}), ("from nothing", {}), ("from nothing", {"refresh": 0.5})],
+    [
+        ("fitted", {}),
+        ("fitted", {"implicit_features": True}),
+        ("from nothing", {}),
+        ("from nothing", {"refresh": 0.5}),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("n", [7, 195])  # a stream from nothing begins anew at 200

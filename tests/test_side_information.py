@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from hemf import HeMF
-from hemf.errors import DataError, ParameterError, UnknownIdError
+from hemf.errors import DataError, UnknownIdError
 from hemf.evaluation import rmse
 
 N_USERS, N_ITEMS, NEW = 150, 60, 30
@@ -218,15 +218,6 @@ def test_bad_features_leave_the_estimator_as_it_was(world, message):
     with pytest.raises(DataError, match=message):
         fitted.fit(world.train, user_features=REFUSED[message])
     np.testing.assert_array_equal(fitted.predict(*world.new[:2]), before)
-
-
-@pytest.mark.parametrize("what", ["partial_fit", "predict_then_learn", "fold_in"])
-def test_what_is_not_there_for_features_says_so(model, what):
-    asked = [(0, 3.0)] if what == "fold_in" else [(0, 0, 3.0)]
-    with pytest.raises(ParameterError, match=f"{what} is not there for models with features"):
-        getattr(model, what)(asked)
-    with pytest.raises(ParameterError, match="features"):
-        HeMF(implicit_features=True).partial_fit([(0, 0, 3.0)])
 
 
 def test_a_model_fitted_anew_without_features_forgets_them(world):

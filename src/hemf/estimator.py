@@ -208,6 +208,8 @@ class HeMF(Predicting):
         removed: Any = None,
         previous: Any = None,
         columns: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
     ) -> Self:
         """Learn from more ratings, on top of what is known or from nothing.
 
@@ -216,6 +218,11 @@ class HeMF(Predicting):
         cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
         ``columns`` are those of ``ratings`` and of ``removed``.
+
+        ``user_features`` and ``item_features`` are of the kind that `fit` was given, of ids that
+        are known, in place of what they had, or that are not, whom they are predicted by until
+        they have a rating. They may come without any ratings. A newcomer without features counts
+        as average.
 
         All of the batch is learnt at once: the users it touches, then the items, then what they
         share. If anything is wrong with it, the model stays as it was. Threads wait for each other.
@@ -227,9 +234,16 @@ class HeMF(Predicting):
         from hemf.streaming import partial_fit
 
         with self._turn:
-            self._refuse_features("partial_fit")
             self._refuse_moods("partial_fit")
-            partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
+            partial_fit(
+                self,
+                ratings,
+                y,
+                removed=removed,
+                previous=previous,
+                columns=columns,
+                features={"user": user_features, "item": item_features},
+            )
         return self
 
     def predict_then_learn(
@@ -249,23 +263,24 @@ class HeMF(Predicting):
         from hemf.streaming import predict_then_learn
 
         return_seconds = switch("return_seconds", return_seconds)
-        self._refuse_features("predict_then_learn")
         self._refuse_moods("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
-    def fold_in(self, ratings: Any, y: Any = None, *, columns: Any = None) -> Visitor:
+    def fold_in(
+        self, ratings: Any, y: Any = None, *, columns: Any = None, features: Any = None
+    ) -> Visitor:
         """Return the posterior of a visitor with these ratings; the model stays as it is.
 
         ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. With
-        ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings. See
-        `Visitor`.
+        ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings. With
+        ``features`` of users in `fit`, those of the visitor may be given: a sequence of numbers,
+        a mapping from names to values, or one value. See `Visitor`.
         """
         from hemf.visitor import fold_in
 
         with self._turn:
-            self._refuse_features("fold_in")
-            return fold_in(self, ratings, y, columns=columns)
+            return fold_in(self, ratings, y, columns=columns, features=features)
 
     # -- prediction ----------------------------------------------------------------------------
 

@@ -229,7 +229,7 @@ def feature_contribution(state: BatchState | OnlineState, user_row: int, item_ro
     precision = user.communities.precision[0]  # features go with one for all communities
     response = np.linalg.inv(_data_part(state, user_row)[2] + precision)
     direction = item.moments.mean[item_row, user.layout.free].astype(np.float64)
-    return float(direction @ response @ precision @ user.regression.shift[user_row])
+    return float(direction @ response @ precision @ user.shift[user_row])
 
 
 def _data_part(state: BatchState | OnlineState, user_row: int) -> tuple[Floats, Floats, Floats]:

@@ -162,14 +162,17 @@ class Fitted(Parametrised):
     def _moments(self, side: str, *, with_stranger: bool = False) -> Moments:
         """Moments of a side; newcomers' with features and, last, a stranger's where asked for."""
         own = self._fitted().sides[side]
+        if self._learner is not None:
+            self._learner.state.welcome(side)
         if not with_stranger:
             return own.moments
-        if self._learner is not None:
+        newcomers = self._newcomers(side)
+        if self._learner is not None and newcomers is None:
             return self._learner.state.with_stranger(side)
         if side not in self._strangers:
             from hemf.model.predictive import with_stranger as extended
 
-            self._strangers[side] = extended(own, self._newcomers(side))
+            self._strangers[side] = extended(own, newcomers)
         return self._strangers[side]
 
     def _moments_at(self, side: str, place: int) -> tuple[Any, Any]:
@@ -246,19 +249,6 @@ class Fitted(Parametrised):
             raise ParameterError(
                 f"{what} is not there for models with moods yet; fit the model again with all of "
                 "the ratings, or with moods=False",
-                value=what,
-            )
-
-    def _refuse_features(self, what: str) -> None:
-        """Raise an error where features have a part in what is asked for."""
-        state = getattr(self, "state_", None)
-        sides = {} if state is None else state.sides
-        if any(side.regression is not None for side in sides.values()) or (
-            state is None and self.implicit_features
-        ):
-            raise ParameterError(
-                f"{what} is not there for models with features yet; fit the model again with all "
-                "of the ratings, or without features",
                 value=what,
             )
 

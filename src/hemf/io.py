@@ -195,12 +195,13 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
     sides = {side: restored(Side, manifest["sides"][side], archive) for side in _SIDES}
     user, item = sides["user"], sides["item"]
-    _check_side(user, "user", ratings.n_users)
-    _check_side(item, "item", ratings.n_items)
+    is_online = manifest.get("online") is not None
+    _check_side(user, "user", ratings.n_users, is_online=is_online)
+    _check_side(item, "item", ratings.n_items, is_online=is_online)
     _require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
     _require(item.moments.mean.dtype == dtype, "the sides differ in their type")
-    if manifest.get("online") is not None:
+    if is_online:
         from hemf.online_io import restore_online
         from hemf.streaming import Learner
 
@@ -227,7 +228,7 @@ def _check_scale(mean: Any, scale: Any, ends: Any) -> None:
     _require(ordered, f"the range of the ratings is {ends}")
 
 
-def _check_side(side: Side, name: str, n_rows: int) -> None:
+def _check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
     """Hold every array against the shape and type that `hemf.model` documents."""
     layout, count = side.layout, side.communities.count
     order, covariances = layout.order, side.communities.dof.size
@@ -259,7 +260,9 @@ def _check_side(side: Side, name: str, n_rows: int) -> None:
     if side.noise_scales is not None:
         shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
     if side.regression is not None:
-        _check_regression(side.regression, name, n_rows, order)
+        rows = side.regression.design.n_rows
+        _require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
+        _check_regression(side.regression, name, rows, order)
     for array, shape in shared:
         _check(name, array, np.float64, shape)
     _check_numbers(side, name)

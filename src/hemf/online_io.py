@@ -16,9 +16,11 @@ from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook, by_pair
 from hemf.inference.online import OnlineState
+from hemf.inference.online_features import told
 from hemf.inference.online_options import ALL, OnlineOptions
-from hemf.inference.rowstore import RowArrays, RowStore
+from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
+from hemf.online_features_io import check_voices, describe_row_features, restore_row_features
 
 _SIDES = ("user", "item")
 # What a side holds anyway.
@@ -60,6 +62,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
             for name in _BY_SIDE
         },
+        "features": describe_row_features(state, members),
         "rng": _describe_rng(state.rng),
     }
 
@@ -76,9 +79,9 @@ def restore_online(
     book.codes(values)
     _require(len(book) == values.size, "a rating is in the book twice")
     stores = {}
+    check_voices(sides)
     for name in _SIDES:
-        other = sides["item" if name == "user" else "user"].n_rows
-        stores[name] = _restore_store(form["stores"][name], name, sides[name], other, book, archive)
+        stores[name] = _restore_store(form["stores"][name], name, sides, book, archive)
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
     _require(_list_the_same(stores), "its users list other ratings than its items do")
@@ -104,6 +107,7 @@ def restore_online(
         **plain,
     )
     state.even_codes()
+    state.features = restore_row_features(form.get("features", {}), state, archive)
     for name in _SIDES:
         state.point(name)
     state.add_up()
@@ -133,12 +137,16 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
 def _restore_store(
     form: dict[str, Any],
     name: str,
-    side: Side,
-    n_other: int,
+    sides: dict[str, Side],
     book: RatingBook,
     archive: zipfile.ZipFile,
 ) -> RowStore:
+    side, n_other = sides[name], sides["item" if name == "user" else "user"].n_rows
+    tables = told(sides, name)
+
     def read(what: str) -> NDArray[Any]:
+        if what in OF_FEATURES and what not in tables:
+            return np.zeros((side.n_rows, 0))  # files without features may be older than these
         return read_array(archive, f"online/{name}/{what}.npy")
 
     store = RowStore(
@@ -147,6 +155,7 @@ def _restore_store(
         sums=bool(form["sums"]),
         communities=side.n_communities,
         most=int(form["most_parts"]),
+        told=tables,
     )
     n, scales = side.n_rows, side.noise_scales
     taken = {what: read(what) for what in _own_arrays()}
@@ -157,7 +166,7 @@ def _restore_store(
     parts = taken["listed"].shape[1] if taken["listed"].ndim == 2 else 0
     _require(parts >= 1, f"{name}: its parts are damaged")
     expected = RowArrays.empty(
-        side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"])
+        side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"]), told=tables
     )
     for what, array in taken.items():
         shape = getattr(expected, what).shape[1:]

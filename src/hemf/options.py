@@ -34,6 +34,7 @@ def fit_options(model: HeMF) -> FitOptions:
         coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
         noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
         moods=switch("moods", model.moods),
+        implicit_features=switch("implicit_features", model.implicit_features),
         evb=choice("evb", model.evb, ("closed", "gradient", None)),
         concentration=number("concentration", model.concentration, low=1e-6, high=1e6),
         spread=number("spread", model.spread, low=1e-9, high=1e9),

@@ -12,39 +12,9 @@ from hemf.errors import DataError
 from hemf.features.encoder import FeatureEncoder, placed
 from hemf.features.tables import parts_of, read_table
 from hemf.model.design import Design
-from hemf.ratings import Ratings, Sparse
+from hemf.model.implicit import HOW_MANY, RATED, implicit_blocks
+from hemf.ratings import Ratings
 from hemf.vocabulary import Vocabulary
-
-RATED = "rated"
-HOW_MANY = "how many"
-
-
-def implicit_blocks(table: Sparse, n_other: int) -> dict[str, Any]:
-    """Return what a row chose to rate, as features: which of the other side, and how many.
-
-    x_ij = 1/√n_i for the n_i that row i has a rating of, whatever it is; and the logarithm of n_i
-    with its square, standardised. They are of the ratings that are learnt from and of no others.
-
-    >>> data = Ratings.from_any([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)])
-    >>> implicit_blocks(data.by_user, 2)["rated"].toarray().round(2).tolist()
-    [[0.71, 0.71], [1.0, 0.0]]
-    """
-    counts = np.diff(table.indptr)
-    values = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts)
-    rated = csr_array((values, table.indices, table.indptr), shape=(counts.size, n_other))
-    return {RATED: rated, HOW_MANY: how_many(counts)}
-
-
-def how_many(counts: np.ndarray) -> np.ndarray:
-    """Return ln n and its square, both standardised over rows that have a rating; else zero.
-
-    >>> how_many(np.array([1, 1, 7, 0])).round(2).tolist()
-    [[-0.71, -0.5], [-0.71, -0.5], [1.41, 1.0], [0.0, 0.0]]
-    """
-    logs, some = np.log(np.maximum(counts, 1.0)), counts > 0
-    spread = logs[some].std() if some.any() else 0.0
-    away = (logs - logs[some].mean()) / spread if spread > 0.0 else np.zeros(counts.size)
-    return np.where(some[:, None], np.column_stack([away, away * away - 1.0]), 0.0)
 
 
 @dataclass(frozen=True)
@@ -71,6 +41,12 @@ def read_features(features: Any, side: str, known: Vocabulary) -> tuple[Given, c
     """
     tables = [read_table(part, side) for part in parts_of(features)]
     encoder = FeatureEncoder.learn(tables, side)
+    for taken in encoder.blocks.keys() & {RATED, HOW_MANY}:
+        raise DataError(
+            f"{side}_features: a column cannot be called {taken!r}, which is what the features are "
+            "called that ratings make; give it another name",
+            value=taken,
+        )
     ids, encoded = encoder.encode(tables)
     rows = known.rows(ids)
     here = rows >= 0
@@ -111,7 +87,7 @@ def side_information(
                 blocks[name] = encoded[:, end : end + width]
                 end += width
         if implicit:
-            blocks |= {f"({name})": b for name, b in implicit_blocks(table, n_other).items()}
+            blocks |= implicit_blocks(table.indptr, table.indices, n_other)
         if blocks:
             designs[side] = Design.of(blocks, dtype)
     return designs, given

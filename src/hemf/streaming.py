@@ -21,6 +21,7 @@ from hemf.inference.online import OnlineState
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
+from hemf.newcomers import check_beginning, introduce, read_more, sizes, take_more
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
@@ -91,6 +92,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
             Vocabulary(data.items.ids[: data.n_items]),
         )
         return Learner(state, users, items)
+    check_beginning(model, options)
     limits = checked_range(model.rating_range)
     if isinstance(limits, tuple):
         centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
@@ -132,9 +134,16 @@ def _by_age(data: Ratings, book: RatingBook) -> dict[str, tuple[Wholes, Any, Any
 
 
 def partial_fit(
-    model: HeMF, ratings: Any, y: Any, *, removed: Any, previous: Any, columns: Any
+    model: HeMF,
+    ratings: Any,
+    y: Any,
+    *,
+    removed: Any,
+    previous: Any,
+    columns: Any,
+    features: dict[str, Any],
 ) -> None:
-    """See `hemf.HeMF.partial_fit`."""
+    """See `hemf.HeMF.partial_fit`; ``features`` are those of each side, or None."""
     options = online_options(model)
     users, items = model._vocabularies()
     is_new = not hasattr(model, "state_")
@@ -144,7 +153,8 @@ def partial_fit(
     if removed is not None and _is_empty(removed):
         removed = None
     read = None if empty else in_order(ratings, y, columns, users=users, items=items)
-    if read is None and removed is None:
+    more = read_more(model, features)
+    if read is None and removed is None and not more:
         if is_new:
             raise DataError("there are no ratings to learn from")
         return
@@ -176,7 +186,7 @@ def partial_fit(
         check_possible(model, "removed", taken.values)
     check_possible(model, "previous", before)
     with uninterrupted(), one_blas_thread():
-        mark = len(state.book)
+        before_this, mark = sizes(learner), len(state.book)
         try:
             codes = state.book.codes(values)
             old = np.full(values.size, -1, np.int64)
@@ -186,14 +196,17 @@ def partial_fit(
         except BaseException:
             state.book.truncate(mark)
             raise
+        take_more(model, learner, more)
         user_rows = _numbered(state, "user", learner.users, user_ids)
         item_rows = _numbered(state, "item", learner.items, item_ids)
+        introduce(model, learner, before_this)
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
             item_rows = np.concatenate([taken.items, item_rows])
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
             old = np.concatenate([taken.codes(state.book), old])
-        state.absorb(user_rows, item_rows, codes, old)
+        if codes.size:
+            state.absorb(user_rows, item_rows, codes, old)
         model._take(learner, values)
 
 
@@ -235,7 +248,9 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         begun = time.perf_counter()
         known, centre, unit = model.rating_range_, state.centre, state.unit
         with model._turn, uninterrupted(), one_blas_thread():
+            before = sizes(learner)
             rows = _arrive(state, arrivals, draws, part)
+            introduce(model, learner, before)
             forecasts, ticks = state.predict_then_learn(rows["user"], rows["item"], codes[part])
             model._take(learner, values[part])
         from hemf.kernels.clock import seconds as in_seconds

@@ -165,7 +165,7 @@ def community_vectors(side: Side) -> Floats:
     vectors[:, side.layout.free] = side.communities.mean
     if side.regression is not None:  # and what features say of its members
         share = side.membership / np.maximum(side.membership.sum(axis=0), 1e-12)
-        vectors[:, side.layout.free] += share.T @ side.regression.shift
+        vectors[:, side.layout.free] += share.T @ side.shift
     return vectors
 
 

@@ -12,8 +12,10 @@ import numpy.typing as npt
 from hemf.arguments import as_ids
 from hemf.errors import DataError
 from hemf.inference.fold import fold_in as fold_row
+from hemf.inference.fold import what_is_told
 from hemf.model import predictive
 from hemf.model.side import Moments
+from hemf.newcomers import visitor_row
 from hemf.parameters import switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import factorise
@@ -71,6 +73,8 @@ class Visitor:
     ratings: npt.NDArray[np.float32] = field(repr=False)
     """Their ratings."""
     _posterior: Posterior | None = field(default=None, repr=False)
+    features: Any = field(default=None, repr=False)
+    """What else is known of the visitor."""
 
     @property
     def posterior(self) -> Posterior:
@@ -79,7 +83,8 @@ class Visitor:
         with model._turn:
             found = self._posterior
             if found is None or found.edition != model._edition:
-                found = self._posterior = _fold(model, self.items, self.ratings)
+                found = _fold(model, self.items, self.ratings, self.features)
+                self._posterior = found
             return found
 
     @property
@@ -132,15 +137,17 @@ class Visitor:
             return ids, model._to_rating(best.scores[0][there])
 
 
-def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> Visitor:
+def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any, features: Any) -> Visitor:
     """See `hemf.HeMF.fold_in`."""
     model._fitted()
     items, values = _read(model, ratings, y, columns)
     check_range(model, values)
-    return Visitor(model, items, values, _fold(model, items, values))
+    return Visitor(model, items, values, _fold(model, items, values, features), features)
 
 
-def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> Posterior:
+def _fold(
+    model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32], features: Any
+) -> Posterior:
     """Return the posterior of a row with these ratings of these items."""
     state = model._fitted()
     side, other = state.sides["user"], state.sides["item"]
@@ -152,9 +159,10 @@ def _fold(model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32])
         strangers = rows < 0
         rated.mean[strangers], rated.second[strangers] = other.stranger
         weight[strangers] = 1.0
+    told = what_is_told(side, rows, None if features is None else visitor_row(model, features))
     standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
     mean, second, probabilities, shape, rate = fold_row(
-        side, rated, weight, state.noise + model._mood_variance(), standardised
+        side, rated, weight, state.noise + model._mood_variance(), standardised, told
     )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)

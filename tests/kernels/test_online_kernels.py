@@ -31,6 +31,7 @@ def shared_of(
     keep: float,
     patience: float,
     dtype: Any,
+    features: str | None = None,
 ) -> Shared:
     """Communities of any kind, and statistics that rows have yet to give."""
     posterior = any_communities(rng, communities, layout.order, tied=tied)
@@ -52,6 +53,8 @@ def shared_of(
         keep=keep,
         patience=patience,
         change=10.0 if patience > 0.0 else np.inf,
+        how_many=rng.normal(size=(2 if features == "implicit" else 0, layout.order)),
+        logs=np.array([1.0, rng.choice([0.0, 0.7]), 0.5, 2.0][: 4 * (features == "implicit")]),
     )
 
 
@@ -65,6 +68,7 @@ def rows_of(
     parts: int,
     scales: bool,
     dtype: Any,
+    features: str | None = None,
 ) -> Rows:
     """Rows with moments and ratings of any kind, which have given nothing yet."""
     mean = rng.normal(size=(n, layout.total))
@@ -107,6 +111,10 @@ def rows_of(
         ],
         square=older * rng.uniform(0.5, 2.0, n),
         settled=older * 1.3,
+        shift=np.zeros((n, order * (features is not None))),
+        base=rng.normal(size=(n, order * (features is not None))),
+        chosen=rng.normal(size=(n, order * (features == "implicit"))),
+        voice=rng.normal(size=(n, order * (features == "implicit"))),
     )
 
 
@@ -150,6 +158,7 @@ def case(
     thorough: bool = True,
     patience: float = 0.0,
     dtype: Any = np.float64,
+    features: str | None = None,
 ) -> dict[str, Any]:
     """Both sides of a table, with what is shared."""
     made: dict[str, Any] = {}
@@ -157,11 +166,12 @@ def case(
         layout = Layout.of(name, n_factors=factors, offsets=offsets)
         made[f"{name} shared"] = shared = shared_of(
             rng, layout, communities, tied=tied, scales=scales, keep=keep,
-            patience=patience if name == "item" else 0.0, dtype=dtype,
+            patience=patience if name == "item" else 0.0, dtype=dtype, features=features,
         )  # fmt: skip
         made[name] = rows_of(
-            rng, layout, n[own], shared, window=window, parts=parts, scales=scales, dtype=dtype
-        )
+            rng, layout, n[own], shared, window=window, parts=parts, scales=scales, dtype=dtype,
+            features=features,
+        )  # fmt: skip
     if window != 0:
         list_ratings(rng, made["user"], made["item"], window)
     levels = rng.normal(size=LEVELS)
@@ -241,6 +251,7 @@ SHAPES: dict[str, Any] = {
     "parts": st.integers(1, 5),
     "least_share": st.sampled_from([1e-6, 1e-2]),
     "thorough": st.booleans(),
+    "features": st.sampled_from([None, "given", "implicit"]),
 }
 
 
@@ -302,6 +313,7 @@ def events(rng: np.random.Generator, made: dict[str, Any], n: int) -> tuple[np.n
     scales=st.booleans(),
     window=st.sampled_from([ALL, 0, 1, 4]),
     keep=st.sampled_from([1.0, 0.9]),
+    features=st.sampled_from([None, "given", "implicit"]),
 )
 def test_records_equal_the_reference(seed: int, keep: float, **shape: Any) -> None:
     rng = np.random.default_rng(seed)

@@ -224,7 +224,6 @@ def new_models(
         model = STREAMING[name]([*map(quoted, [*fitting, *own])], seed, n_jobs)
         if isinstance(model, HeMF):
             online_options(model)
-            model._refuse_features("hemf stream")
             model._refuse_moods("hemf stream")
         models.append((text, model))
     return models

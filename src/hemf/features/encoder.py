@@ -43,10 +43,7 @@ class NumberBlock:
         """Return the block of other rows; a missing number is the mean."""
         numbers = table.numbers
         if self.columns:
-            missing = [name for name in self.columns if name not in table.names]
-            if missing:
-                raise DataError(f"{where}: no column {missing[0]!r} of numbers", value=missing[0])
-            numbers = numbers[:, [table.names.index(name) for name in self.columns]]
+            numbers = np.column_stack([self._column(table, name, where) for name in self.columns])
         if numbers.shape[1] != self.width:
             raise DataError(
                 f"{where}: {numbers.shape[1]} columns instead of the {self.width} learnt from",
@@ -57,6 +54,14 @@ class NumberBlock:
                 return sp.csr_array(numbers @ sp.diags_array(1.0 / self.scale))
             numbers = numbers.toarray()
         return sp.csr_array(np.nan_to_num((numbers - self.centre) / self.scale, nan=0.0))
+
+    def _column(self, table: Table, name: str, where: str) -> Numbers:
+        """Return a column of numbers; where every value is missing, it is one of these too."""
+        if name in table.names:
+            return np.asarray(table.numbers[:, table.names.index(name)])
+        if name in table.labels and all(value is None for value in table.labels[name]):
+            return np.full(len(table.ids), np.nan)
+        raise DataError(f"{where}: no column {name!r} of numbers", value=name)
 
 
 @dataclass(frozen=True)
@@ -77,18 +82,22 @@ class LabelBlock:
 
     def encode(self, table: Table, where: str) -> sp.csr_array:
         """Return the block of other rows; labels that are new say nothing."""
-        if self.column not in table.labels:
+        values = table.labels.get(self.column)
+        if values is None and self.column in table.names:
+            numbers = table.numbers[:, table.names.index(self.column)]
+            values = [None] * len(table.ids) if np.isnan(numbers).all() else None
+        if values is None:
             raise DataError(f"{where}: no column {self.column!r} of labels", value=self.column)
         place = {level: column for column, level in enumerate(self.levels)}
         found = [
             [place[label] for label in labels_of(value, self.several) if label in place]
-            for value in table.labels[self.column]
+            for value in values
         ]
         counts = np.array([len(columns) for columns in found])
-        values = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts)
+        weights = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts)
         indices = np.array([column for columns in found for column in columns], np.int64)
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        return sp.csr_array((values, indices, indptr), shape=(counts.size, self.width))
+        return sp.csr_array((weights, indices, indptr), shape=(counts.size, self.width))
 
 
 def labels_of(value: Any, several: bool) -> list[Any]:
@@ -157,6 +166,13 @@ class FeatureEncoder:
     @property
     def _blocks(self) -> list[NumberBlock | LabelBlock]:
         return [*self.of_numbers, *self.of_labels]
+
+    def columns(self, part: int) -> list[str]:
+        """Names of the columns of one of the tables that features come in."""
+        numbers = [
+            name for block in self.of_numbers if block.part == part for name in block.columns
+        ]
+        return [*numbers, *(block.column for block in self.of_labels if block.part == part)]
 
     def encode(self, features: Any) -> tuple[list[Any], sp.csr_array]:
         """Return the ids that have features and a row of numbers for each."""

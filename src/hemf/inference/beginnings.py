@@ -10,8 +10,11 @@ import numpy as np
 from hemf.engines.threads import Rows
 from hemf.inference.batch import SIDES, learn_noise, update_side
 from hemf.inference.fit import start_state
+from hemf.inference.regress import learn_precisions
 from hemf.inference.rowstore import RowStore
+from hemf.model.design import Design
 from hemf.model.hyper import Prior
+from hemf.model.implicit import implicit_blocks
 from hemf.model.packing import lower_triangle
 from hemf.model.side import Side
 
@@ -80,13 +83,21 @@ def restart(state: OnlineState) -> OnlineState:
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
         rows[name] = Rows(indptr, indices, levels)
     assert state.fit is not None
-    batch = start_state(rows, unit, state.fit, state.rng)
+    designs = {}
+    if state.fit.implicit_features:
+        for (name, own), other in zip(tables.items(), reversed(tables.values()), strict=True):
+            blocks = implicit_blocks(own[0], own[1], other[0].size - 1)
+            designs[name] = Design.of(blocks, state.fit.dtype)
+    batch = start_state(rows, unit, state.fit, state.rng, designs)
     for side in batch.sides.values():
         widen(side, RESTART_WIDE)
-    for _ in range(RESTART_SWEEPS):
+    for number in range(RESTART_SWEEPS):
         for name in SIDES:
             update_side(batch, name, n_jobs=1)
         learn_noise(batch)
+        if state.options.evb is not None and state.fit.schedule.features_due(number):
+            for side in batch.sides.values():
+                learn_precisions(side)
     fresh = type(state).adopt(
         batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1
     )

@@ -70,7 +70,16 @@ def believed(side: Side) -> dict[str, Any]:
         "pinned": side.layout.pinned,
         "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
         "expected": expected_row(communities, side.layout),
+        **spoken(side),
     }
+
+
+def spoken(side: Side) -> dict[str, Any]:
+    """Return what a side's regression says of how many ratings rows have, by its names there."""
+    words = None if side.regression is None else side.regression.spoken
+    if words is None or words.logs is None:
+        return {"how_many": np.zeros((0, side.layout.order)), "logs": np.zeros(0)}
+    return {"how_many": np.ascontiguousarray(words.how_many), "logs": words.logs.array}
 
 
 def patience(options: OnlineOptions, name: str) -> float:

@@ -49,6 +49,8 @@ class FitOptions:
     n_jobs: int | None
     dtype: type[np.floating]
     moods: bool = False
+    implicit_features: bool = False
+    """Whether a stream that began from nothing makes features of its ratings."""
     schedule: Schedule = field(default_factory=Schedule)
 
     @property

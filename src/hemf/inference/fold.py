@@ -7,6 +7,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from hemf.inference.binding import believed
 from hemf.inference.online_options import LEAST_SHARE
@@ -23,12 +25,17 @@ _TURN = Lock()  # copies of a model share its sides, and with them the memory wo
 
 
 def fold_in(
-    side: Side, rated: Moments, weight: Float64, noise: float, values: Float64
+    side: Side,
+    rated: Moments,
+    weight: Float64,
+    noise: float,
+    values: Float64,
+    told: tuple[Float64, Float64] | None = None,
 ) -> tuple[Array, Array, Float64, float, float]:
     """Return mean, second moment, memberships, and q(τ) of a row with these ratings.
 
     ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
-    standardised.
+    standardised. ``told`` are g and Σ_j M_j where the side has features: `what_is_told`.
     """
     scales = side.noise_scales
     prior_shape = 0.0 if scales is None else float(scales.prior_shape)
@@ -38,7 +45,24 @@ def fold_in(
             folding = side._folding = Folding(side)
         elif folding.communities is not side.communities:
             folding.follow(side)
-        return folding.run(rated, weight, values, float(noise), prior_shape)
+        return folding.run(rated, weight, values, float(noise), prior_shape, told)
+
+
+def what_is_told(
+    side: Side, rows: npt.NDArray[np.int64], features: csr_array | None
+) -> tuple[Float64, Float64] | None:
+    """Return what a row's features say, and Σ_j M_j over the ``rows`` that it has rated.
+
+    None where the side has no features; a row below 0 is nobody that the side knows of.
+    """
+    if side.regression is None:
+        return None
+    words = side.regression.spoken
+    base = np.zeros(side.layout.order)
+    if features is not None:
+        base = np.asarray(features @ words.given)[0]
+    known = rows[(rows >= 0) & (rows < words.rated.shape[0])]
+    return base, words.rated[known].sum(axis=0)
 
 
 class Folding:
@@ -53,7 +77,10 @@ class Folding:
 
         self.communities = side.communities
         layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
-        store = RowStore(layout, dtype, sums=False, communities=count, most=count)
+        told = []
+        if side.regression is not None:
+            told = ["shift", "base", *["chosen"] * side.regression.spoken.has_rated]
+        store = RowStore(layout, dtype, sums=False, communities=count, most=count, told=told)
         store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
         self._dtype = dtype
         self._row = Rows(
@@ -85,7 +112,13 @@ class Folding:
         self._shared = self._shared._replace(**believed(side))
 
     def run(
-        self, rated: Moments, weight: Float64, values: Float64, noise: float, prior_shape: float
+        self,
+        rated: Moments,
+        weight: Float64,
+        values: Float64,
+        noise: float,
+        prior_shape: float,
+        told: tuple[Float64, Float64] | None = None,
     ) -> tuple[Array, Array, Float64, float, float]:
         """See `fold_in`; ``prior_shape`` is 0 where there are no noise scales."""
         dtype, row, shared, n = self._dtype, self._row, self._shared, values.size
@@ -95,6 +128,8 @@ class Folding:
         # The row leaves its communities as any other does; what else it was is forgotten here.
         row.weight[0], row.count[0], row.length[0] = 1.0, n, n
         shared.totals[:] = 0.0
+        if told is not None:
+            row.base[0], row.chosen[0] = told[0], told[1][: row.chosen.shape[1]]
         own = self._rows.get(n) or self._row_of(n)
         seen = own._replace(
             mean=np.ascontiguousarray(rated.mean, dtype),

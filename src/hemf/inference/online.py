@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import binding, opening, regroup, retiring, shared
+from hemf.inference import binding, online_features, opening, regroup, retiring, shared
 from hemf.inference.batch import SIDES, BatchState, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
@@ -89,6 +89,8 @@ class OnlineState:
     """The `squared_error`, kept up to date where every rating is on record, or nothing."""
     count_at: int = 0
     """Ratings learnt when it is next added up anew: rounding would gather in it."""
+    features: dict[str, online_features.RowFeatures] = field(default_factory=dict)
+    """What is known of the rows of sides with features."""
 
     # -- beginnings ------------------------------------------------------------------------------
 
@@ -117,6 +119,7 @@ class OnlineState:
                 sums=options.window != ALL,
                 communities=side.n_communities,
                 most=options.most_parts,
+                told=online_features.told(state.sides, name),
             )
             store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
             add_rows(store, side, side.n_rows)
@@ -138,6 +141,7 @@ class OnlineState:
             seen=state.n_ratings,
             opened_at=state.n_ratings,
         )
+        online_features.adopt(online)
         for name in SIDES:
             online.point(name)
         online.even_codes()
@@ -227,9 +231,14 @@ class OnlineState:
 
     def with_stranger(self, name: str) -> Moments:
         """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
+        self.welcome(name)
         moments = self.stores[name].moments_and(*self.sides[name].stranger)
         self.point(name)  # the rows may have moved to make room
         return moments
+
+    def welcome(self, name: str) -> None:
+        """Let rows of a side that have no rating be what their features say, if they have any."""
+        online_features.welcome(self, name)
 
     def counts(self, name: str, rows: Wholes | None = None) -> Wholes:
         """How many ratings each row of a side has, or each of these."""
@@ -256,6 +265,7 @@ class OnlineState:
         """Add rows that nothing is known of; they wait for their first rating."""
         if n > 0:
             add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
+            online_features.expect(self, name, self.stores[name].n_rows - n)
             self.point(name)
 
     def absorb(
@@ -276,6 +286,7 @@ class OnlineState:
             self.total += self._errors(users, items, codes).sum()
             self.total -= self._errors(users, items, previous).sum()
         is_new = np.zeros(codes.size, np.int64)
+        self.seen += codes.size
         for name in SIDES:
             other = OTHER[name]
             at_hand = bound[name], bound[other], binding.rules(self)
@@ -288,7 +299,6 @@ class OnlineState:
             self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
         if self.options.window > 0:
             retiring.retire(self, added)
-        self.seen += codes.size
         if learn:
             errors = None
             if self.options.window == 0:
@@ -372,6 +382,8 @@ class OnlineState:
         if learn and shared.is_due(self, name):
             shared.learn_row_scales(self, name, all_fresh=rows.size == store.n_rows)
         side.statistics = store.statistics
+        if rows.size == store.n_rows:
+            online_features.regress(self, name)
         if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
             self.followed[name] = float(store.totals[2])
             side.refresh()
@@ -444,5 +456,6 @@ class OnlineState:
         """Let a side's arrays be those of its store."""
         side, store = self.sides[name], self.stores[name]
         side.moments, side.membership = store.moments, store.membership
+        online_features.point(self, name)
         if side.noise_scales is not None:
             side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)

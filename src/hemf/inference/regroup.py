@@ -156,7 +156,10 @@ def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
             continue
         covariance = min(d, side.communities.precision.shape[0] - 1)
         metric = np.linalg.cholesky(side.communities.precision[covariance])
-        means = store.mean[members][:, side.layout.free].astype(np.float64) @ metric
+        means = store.mean[members][:, side.layout.free].astype(np.float64)
+        if side.regression is not None:
+            means -= store.shift[members]  # communities are of what features leave
+        means = means @ metric
         choices = [half for first in cuts(means) for half in (first, ~first)]
         choices = [half for half in choices if np.count_nonzero(half) >= FEWEST]
         if not choices:

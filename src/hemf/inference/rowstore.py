@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +19,9 @@ from hemf.model.side import Moments
 LEAST_ROOM = 16  # rows
 MOST_PARTS = 4
 """Communities that a row can belong to at once while it learns online, its likeliest ones."""
+
+OF_FEATURES = ("shift", "base", "chosen", "voice")
+"""Tables that are there where features tell of rows."""
 
 Wholes = npt.NDArray[np.int64]
 
@@ -59,10 +63,19 @@ class RowArrays:
     moment: Array
     square: Float64
     settled: Float64
+    shift: Float64
+    base: Float64
+    chosen: Float64
+    voice: Float64
 
     @classmethod
-    def empty(cls, layout: Layout, dtype: Any, *, parts: int, sums: bool) -> RowArrays:
-        """Return arrays of no rows; ``sums`` keeps what the history does not."""
+    def empty(
+        cls, layout: Layout, dtype: Any, *, parts: int, sums: bool, told: Collection[str] = ()
+    ) -> RowArrays:
+        """Return arrays of no rows; ``sums`` keeps what the history does not.
+
+        ``told`` are those `OF_FEATURES` that have columns.
+        """
         order = layout.order
         width = 1 + order + order * (order + 1) // 2
         return cls(
@@ -86,6 +99,7 @@ class RowArrays:
             moment=np.zeros((0, layout.total if sums else 0), dtype),
             square=np.zeros(0),
             settled=np.zeros(0),
+            **{name: np.zeros((0, order if name in told else 0)) for name in OF_FEATURES},
         )
 
 
@@ -106,6 +120,7 @@ class RowStore:
         sums: bool,
         communities: int = 1,
         most: int = MOST_PARTS,
+        told: Collection[str] = (),
     ) -> None:
         self.layout = layout
         self.sums = sums
@@ -114,7 +129,7 @@ class RowStore:
         self._in_use: dict[str, Any] | None = None
         self.history = History()
         parts = min(most, communities)
-        self._arrays = RowArrays.empty(layout, dtype, parts=parts, sums=sums)
+        self._arrays = RowArrays.empty(layout, dtype, parts=parts, sums=sums, told=told)
         self._arrays.membership = np.zeros((0, communities), dtype)
         order = layout.order
         self.size = np.zeros(communities)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import regroup
+from hemf.inference import online_features, regroup
 from hemf.inference.batch import NOISE_FLOOR, SIDES
 from hemf.inference.empirical import learn_prior
 from hemf.inference.settled import carry
@@ -97,7 +97,11 @@ def learn_priors(state: OnlineState) -> None:
     """Hyper-parameters and the number of communities, when they are due."""
     for name in SIDES:
         side, store = state.sides[name], state.stores[name]
+        if online_features.is_due(state, name):
+            online_features.regress(state, name)
+            side.refresh()
         if is_due(state, name):
+            online_features.look_again(state, name)
             if not state.is_complete:
                 carry(state, name)
             state.refreshed[name] = float(store.totals[2])
@@ -111,6 +115,7 @@ def learn_priors(state: OnlineState) -> None:
                     scale=settled,
                 )
                 state.known[name] = state.n_ratings
+                online_features.learn_precisions(state, name)
                 side.refresh()
             if regroup.tidy(side, store):
                 state.point(name)

@@ -22,6 +22,7 @@ from hemf.kernels.refresh import (
     refresh,
     weigh_row,
 )
+from hemf.kernels.shifts import choose_one
 from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared
 
 STREAK = 64
@@ -65,6 +66,7 @@ def record_all(
         elif rules.window == 0 and previous[k] < 0:  # as `record` does, without a call
             own.pending[i] += 1
             own.count[i] += 1
+            choose_one(own, other, i, j, 1.0)
             settle(own, other, rules, keep, i, j, codes[k], memory)
             is_new[k] = 1
         else:
@@ -183,11 +185,13 @@ def stream(
 
 @inner
 def forecast(users: Any, items: Any, user_shared: Any, item_shared: Any, i: int, j: int) -> float:
-    """E[a_i·b_j]; a row without ratings may hold a start that means nothing."""
+    """E[a_i·b_j]; without features, a row without ratings may hold a start that means nothing."""
     product = 0.0
+    user_told = users.count[i] > 0 or users.shift.shape[1] > 0
+    item_told = items.count[j] > 0 or items.shift.shape[1] > 0
     for t in range(users.mean.shape[1]):
-        a = np.float64(users.mean[i, t]) if users.count[i] > 0 else user_shared.expected[t]
-        b = np.float64(items.mean[j, t]) if items.count[j] > 0 else item_shared.expected[t]
+        a = np.float64(users.mean[i, t]) if user_told else user_shared.expected[t]
+        b = np.float64(items.mean[j, t]) if item_told else item_shared.expected[t]
         product += a * b
     return product
 

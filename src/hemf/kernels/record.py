@@ -12,6 +12,7 @@ import numpy as np
 
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lists import append, copy_entries, drop, find
+from hemf.kernels.shifts import choose_one
 from hemf.kernels.vectors import put_products
 
 MOST_LEVERAGE = 0.8
@@ -115,6 +116,7 @@ def record(
         own.square[i] += weight * (now * now - before * before)
         return 0
     own.count[i] += 1
+    choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
         settle(own, other, rules, keep, i, j, code, memory)
         return 1
@@ -168,6 +170,7 @@ def withdraw(
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
         add_settled(own, i, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
+    choose_one(own, other, i, j, -1.0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         own.gram[i] = 0.0
         own.moment[i] = 0.0

@@ -115,6 +115,7 @@ def record(
         own.gram[i], own.settled[i] = G, worth
         return 0
     own.count[i] += 1
+    choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
         sum_up(own, other, rules, keep, i, j, code)
         return 1
@@ -122,6 +123,12 @@ def record(
     own.other[end], own.code[end] = j, code
     own.length[i] += 1
     return 1
+
+
+def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
+    """Take note that j is among what row i has rated, or no longer is."""
+    if own.chosen.shape[1]:
+        own.chosen[i] += sign * other.voice[j]
 
 
 def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
@@ -134,6 +141,7 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
         weight, r = fading(own, other, keep, i, j), float(rules.levels[code])
         add_to_sums(own, i, -weight, r, other.mean[j].astype(np.float64))
     own.count[i] = max(own.count[i] - 1, 0)
+    choose_one(own, other, i, j, -1.0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         for sums in (own.gram, own.moment, own.square, own.settled):
             sums[i] = 0
@@ -231,6 +239,17 @@ def give(own: Any, shared: Any, i: int, sign: float) -> None:
     shared.totals[1] += sign * float(own.weight[i]) * own.error[i]
 
 
+def said(own: Any, shared: Any, i: int) -> Float64:
+    """Return f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2."""
+    f = own.base[i].copy() if own.base.shape[1] else np.zeros(shared.free.size)
+    n = int(own.count[i])
+    if own.chosen.shape[1] and n > 0:
+        mean, scale, low, high = shared.logs
+        z = (np.clip(np.log(n), low, high) - mean) / scale if scale > 0.0 else 0.0
+        f += own.chosen[i] / np.sqrt(n) + np.array([z, z * z - 1.0]) @ shared.how_many
+    return np.asarray(f)
+
+
 class Posterior(NamedTuple):
     """What has been found of a row: its communities, likeliest first, and its moments."""
 
@@ -241,6 +260,7 @@ class Posterior(NamedTuple):
     second: Float64
     error: float
     considered: int
+    shift: Float64
 
 
 def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterior:
@@ -248,6 +268,8 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
     which = candidates(own, shared, rules, i)
     data = data_part(own, other, shared, rules, i)
     G, h = free_part(data[0], data[1], shared.free, shared.pinned)
+    f = said(own, shared, i)
+    h = h - G @ f  # what is left of the row is a - f
     own_covariance = which if shared.precision.shape[0] > 1 else [0]
     precision = np.array([triangle(P) for P in shared.precision[own_covariance]])
     noise = rules.noise / float(own.weight[i])
@@ -258,9 +280,9 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
     kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
     means, covariances = means[kept], covariances[kept]
     own.mean[i], second, error = row_moments(
-        q, means, covariances, data, shared.free, shared.pinned
+        q, means + f, covariances, data, shared.free, shared.pinned
     )
-    return Posterior(which[kept], q, means, covariances, second, error, which.size)
+    return Posterior(which[kept], q, means, covariances, second, error, which.size, f)
 
 
 def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
@@ -274,6 +296,7 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
         own.membership[i, d] = share
         own.parts[i, slot] = share * np.concatenate([[1.0], m, triangle(S + np.outer(m, m))])
     own.second[i], own.error[i] = found.second, max(found.error, 0.0)
+    own.shift[i] = found.shift[: own.shift.shape[1]]
     own.entropy[i] = entropy(found.share, found.covariances)
     worth = effective(own.count[i], shared.keep)
     shared.totals[3] += worth - own.worth[i]
@@ -344,7 +367,9 @@ def stream(
     waiting: tuple[int, Posterior] | None = None
     for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
         known = [(users, user_shared, i), (items, item_shared, j)]
-        left, right = (s.mean[row] if s.count[row] else c.expected for s, c, row in known)
+        left, right = (
+            s.mean[row] if s.count[row] or s.shift.shape[1] else c.expected for s, c, row in known
+        )
         forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)

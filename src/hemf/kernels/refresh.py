@@ -17,6 +17,7 @@ from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lists import copy_entries
 from hemf.kernels.pairs import expected_error
+from hemf.kernels.shifts import leave_shift, return_shift
 
 ROUNDING_OF_SINGLE = 1e-6
 ROUNDING_OF_DOUBLE = 1e-14
@@ -206,6 +207,9 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
         row = packed(free[u], 0)
         for t in range(u + 1):
             data[t, u] = scale * gram[row + free[t]]
+    told = own.shift.shape[1] > 0
+    if told:
+        leave_shift(own, shared, i, memory)
     n = choose(own, shared, rules, i, memory)
     memory.considered[0] = n
     for c in range(n):
@@ -229,7 +233,7 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     if pinned >= 0:
         own.mean[i, pinned] = 1.0
     for t in range(order):
-        own.mean[i, free[t]] = memory.mean[t]
+        own.mean[i, free[t]] = memory.mean[t] + (memory.shift[t] if told else 0.0)
     return int(kept)
 
 
@@ -257,6 +261,8 @@ def publish(
         solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
         join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
     own.entropy[i] = entropy
+    if own.shift.shape[1] > 0:
+        return_shift(own, i, memory)
     own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
     ratings = effective(own.count[i], shared.keep)
     shared.totals[3] += ratings - own.worth[i]

@@ -65,6 +65,17 @@ class Rows(NamedTuple):
 
     Where all are listed, the first two have no columns.
     """
+    shift: Square
+    """f_i, what features said of the row when it was last refreshed, (rows, order).
+
+    Without features, this and the next two have no columns.
+    """
+    base: Square
+    """g_i, what those say that were given."""
+    chosen: Square
+    """Σ_j M_j over what the row has rated; no columns without implicit features."""
+    voice: Square
+    """M_j of the other side's regression: what it says of a row there to have rated this one."""
 
 
 class Shared(NamedTuple):
@@ -103,6 +114,10 @@ class Shared(NamedTuple):
     """A row is refreshed when more than this part of its ratings is pending,"""
     change: Number
     """or when the other side has had more than so many refreshes since it last was."""
+    how_many: Square
+    """Coefficients of ln n and of its square, (2, order); nothing without implicit features."""
+    logs: Numbers
+    """Mean, scale, least and largest of ln n, by which it is standardised."""
 
 
 class Rules(NamedTuple):
@@ -151,6 +166,7 @@ class Scratch(NamedTuple):
     before: Vector
     past_mean: Vector
     past_second: Vector
+    shift: Numbers
 
 
 def outer(mean: Any, second: Any) -> Outer:
@@ -185,4 +201,5 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
         before=np.zeros(total, dtype),
         past_mean=np.zeros(total, dtype),
         past_second=np.zeros(packed, dtype),
+        shift=np.zeros(order),
     )

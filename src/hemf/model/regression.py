@@ -22,12 +22,30 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from hemf.model.design import Design
+from hemf.model.implicit import Spoken
 from hemf.model.packing import Float64
-from hemf.model.ridge import Solver, Spread, solver
+from hemf.model.ridge import Iterative, Solver, Spread, solver
 from hemf.model.stranger import Hint
 
 START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What features that are not known of a newcomer say of rows where they are."""
+
+    average: Float64
+    """(order,)."""
+    spread: Float64
+    """Their covariance, (order, order)."""
+
+    @classmethod
+    def of(cls, said: Float64) -> Rest:
+        """Return this for what is said of each row, (rows, order)."""
+        average = said.sum(axis=0) / max(1, said.shape[0])
+        away = said - average
+        return cls(average, np.asarray(away.T @ away / max(1, said.shape[0])))
 
 
 @dataclass(frozen=True)
@@ -95,25 +113,43 @@ class Regression:
             return self
         return self._with(precision=wanted)
 
-    def hint(self, features: csr_array) -> Hint:
+    def moved(self, targets: Float64) -> Regression:
+        """Return the same with an M that is nearer to its optimum; C stays, and so does λ_b.
+
+        That takes time proportional to the features' non-zeros, whatever their number.
+        """
+        found = Iterative(self.design).coefficients(targets, self.precision, self.coefficients)
+        return replace(self, coefficients=found)
+
+    @cached_property
+    def spoken(self) -> Spoken:
+        """The coefficients by what they are of."""
+        return Spoken.of(self.design, self.coefficients)
+
+    def rest(self, known: int) -> Rest:
+        """Return what all columns but the first ``known`` ones say of the rows here."""
+        unknown = self.coefficients.copy()
+        unknown[:known] = 0.0
+        return Rest.of(np.asarray(self.design.matrix @ unknown, np.float64))
+
+    def hint(
+        self, features: csr_array, rest: Rest | None = None, solver: Solver | None = None
+    ) -> Hint:
         """Return what is said of other rows by these features, of the first columns of X.
 
         The other columns are not known: they are expected to be what they are on average, and
         what they say of the rows here, where they are known, shows how uncertain that leaves us.
+        ``rest`` says so, and ``solver`` knows C, where these are known better than from here.
         """
-        known, matrix = features.shape[1], self.design.matrix
-        rest = self.coefficients.copy()
-        rest[:known] = 0.0
-        said = np.asarray(matrix @ rest, np.float64)
-        average = said.mean(axis=0)
-        away = said - average
+        known = features.shape[1]
+        rest = rest or self.rest(known)
         leverage = np.full(features.shape[0], self.spread.leverage / max(1, self.design.n_rows))
         if known:
             shape = (features.shape[0], self.design.n_columns)
             whole = csr_array((features.data, features.indices, features.indptr), shape=shape)
-            leverage = self.solver.variance(whole, self.precision)
-        shift = np.asarray(features @ self.coefficients[:known], np.float64) + average
-        return Hint(shift, leverage, np.asarray(away.T @ away / max(1, self.design.n_rows)))
+            leverage = (solver or self.solver).variance(whole, self.precision)
+        shift = np.asarray(features @ self.coefficients[:known], np.float64) + rest.average
+        return Hint(shift, leverage, rest.spread)
 
     def at_rest(self) -> Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""

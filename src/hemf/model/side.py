@@ -13,8 +13,9 @@ from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
-from hemf.model.regression import Regression
-from hemf.model.stranger import prior_predictive
+from hemf.model.regression import Regression, Rest
+from hemf.model.ridge import Solver
+from hemf.model.stranger import Hint, prior_predictive
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,23 @@ class Moments:
     def copy(self) -> Moments:
         """Return moments that can be written to without touching these."""
         return Moments(self.mean.copy(), self.second.copy())
+
+
+@dataclass(frozen=True)
+class Live:
+    """What features say of rows that change as ratings arrive, of which the regression knows not.
+
+    The design of the regression is that of the last time it was fitted.
+    """
+
+    shift: Float64
+    """f_i of each row, in place, (rows, order)."""
+    all_unknown: Rest
+    """What features say on average,"""
+    ratings_unknown: Rest
+    """and what those do that ratings make."""
+    solver: Solver | None
+    """What knows C; None is the regression's own."""
 
 
 @dataclass
@@ -53,6 +71,7 @@ class Side:
         # Made for the communities as they are, and kept with these; no part of what is believed.
         self._stranger: tuple[Communities, tuple[Float64, Float64]] | None = None
         self._folding: Any = None
+        self._live: Live | None = None  # where rows learn online
 
     @property
     def weights(self) -> Float64:
@@ -75,10 +94,19 @@ class Side:
         return self.moments.mean[:, self.layout.free].astype(np.float64)
 
     @property
+    def shift(self) -> Float64:
+        """f_i, what features say of each row, (rows, order); without any, nothing."""
+        if self._live is not None:
+            return self._live.shift
+        if self.regression is not None:
+            return self.regression.shift
+        return np.zeros((self.n_rows, self.layout.order))
+
+    @property
     def residual_means(self) -> Float64:
         """m_i less what features say of the row: what communities are of, (rows, order)."""
         means = self.factor_means
-        return means if self.regression is None else means - self.regression.shift
+        return means if self.regression is None else means - self.shift
 
     def refresh(self, statistics: Statistics | None = None) -> None:
         """Bring q(π) and q(φ) to their optimum for these statistics and the present prior."""
@@ -92,7 +120,7 @@ class Side:
         if self._stranger is None or self._stranger[0] is not self.communities:
             moments = prior_predictive(self.communities, self.layout)
             if self.regression is not None:
-                hint = self.regression.hint(csr_array((1, 0)))
+                hint = self._hint(csr_array((1, 0)))
                 mean, second = prior_predictive(self.communities, self.layout, hint)
                 moments = mean[0], second[0]
             self._stranger = self.communities, moments
@@ -104,11 +132,18 @@ class Side:
         They are of the first columns of the regression's design; what the others would be is not
         known.
         """
-        assert self.regression is not None
-        hint = self.regression.hint(features)
+        hint = self._hint(features)
         mean, second = prior_predictive(self.communities, self.layout, hint)
         dtype = self.moments.mean.dtype
         return Moments(mean.astype(dtype), second.astype(dtype))
+
+    def _hint(self, features: csr_array) -> Hint:
+        assert self.regression is not None
+        if self._live is None:
+            return self.regression.hint(features)
+        live = self._live
+        rest = live.ratings_unknown if features.shape[1] else live.all_unknown
+        return self.regression.hint(features, rest, live.solver)
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""

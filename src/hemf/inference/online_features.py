@@ -1,0 +1,314 @@
+"""Features of rows that learn online: what they say follows the ratings, and is learnt again.
+
+What features say of a row, f_i, changes with each of its ratings (`hemf.model.implicit`). Where
+all ratings are on record, the regression is fitted again whenever so many ratings have been learnt
+that its cost for each of them stays the same, and whenever all rows of a side have been refreshed
+at once, as in a sweep. What rows have given to their communities follows exactly. With a shorter
+history there is nothing to fit it to: it stays as it was, and tells of what arrives.
+
+A row counts with the features that it had when it was last refreshed, or its side regressed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array, vstack
+
+from hemf.inference.regress import LEAST_CHANGE
+from hemf.inference.rowstore import RowStore
+from hemf.inference.settled import OTHER
+from hemf.model import ridge
+from hemf.model.design import Design
+from hemf.model.implicit import RATED, given_part, implicit_blocks
+from hemf.model.packing import Float64, lower_triangle, pack
+from hemf.model.regression import Regression, Rest
+from hemf.model.ridge import Iterative, Solver, Spread
+from hemf.model.side import Live, Side
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
+
+Wholes = npt.NDArray[np.int64]
+
+AGAIN = 0.25  # ratings learnt, for each on record, after which a regression is fitted again
+CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found anew each time
+CHUNK = 16_384  # rows whose parts are turned to double precision at a time
+
+
+@dataclass
+class RowFeatures:
+    """The features of one side's rows that were given, and when they were last learnt from."""
+
+    given: csr_array
+    """Of the first rows, (rows, G); those after them have none."""
+    due_at: float = 0.0
+    """Ratings learnt when the regression is to be fitted again."""
+    looked_at: float = 0.0
+    """Refreshes of the side when what features say on average was last looked at."""
+    rests: tuple[Rest, Rest] | None = None
+    """That: of all features, and of those that ratings make."""
+    waiting: Wholes = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows that have not been refreshed yet; what is expected of them is for `welcome` to say."""
+    later: dict[int, csr_array] = field(default_factory=dict)
+    """Features that have come for rows since; see `together`."""
+
+    def together(self, n_rows: int) -> csr_array:
+        """Return the features of all rows, now as one table."""
+        if self.later or self.given.shape[0] < n_rows:
+            old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
+            rows = np.array(sorted(self.later), np.int64)
+            kept = ~np.isin(old.row, rows)
+            own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
+            if rows.size:
+                new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
+                own, columns = [*own, rows[new.row]], [*columns, new.col]
+                values = [*values, new.data.astype(old.dtype)]
+            place = np.concatenate(own), np.concatenate(columns)
+            self.given = csr_array(coo_array((np.concatenate(values), place), shape=shape))
+            self.later = {}
+        return self.given
+
+
+# -- beginnings ----------------------------------------------------------------------------------
+
+
+def told(sides: dict[str, Side], name: str) -> list[str]:
+    """Return which tables of a side's rows features need, see `hemf.inference.rowstore`."""
+    own, other = sides[name].regression, sides[OTHER[name]].regression
+    tables = [] if own is None else ["shift", "base"]
+    if own is not None and RATED in own.design.names:
+        tables.append("chosen")
+    if other is not None and RATED in other.design.names:
+        tables.append("voice")
+    return tables
+
+
+def adopt(state: OnlineState) -> None:
+    """Go on from the regressions of a fit; rows have given nothing to communities yet."""
+    for name, side in state.sides.items():
+        if side.regression is not None:
+            state.features[name] = RowFeatures(given_part(side.regression.design))
+            speak(state, name, side.regression)
+            state.stores[name].scatter += pack(side.regression.penalty[None])
+            postpone(state, name)
+            look(state, name)
+
+
+def speak(state: OnlineState, name: str, regression: Regression) -> None:
+    """Write what a regression says of the rows as they are."""
+    store, words = state.stores[name], regression.spoken
+    store.base[:] = state.features[name].together(store.n_rows) @ words.given
+    chosen = np.zeros((store.n_rows, 0))
+    if words.has_rated:
+        voice = state.stores[OTHER[name]].voice
+        voice[:] = 0.0
+        voice[: words.rated.shape[0]] = words.rated
+        indptr, indices, _ = store.history.to_rows()
+        shape = (store.n_rows, voice.shape[0])
+        chosen = csr_array((np.ones(indices.size), indices, indptr), shape=shape) @ voice
+        store.chosen[:] = chosen
+    store.shift[:] = words.shift(store.base, chosen, store.count)
+
+
+def point(state: OnlineState, name: str) -> None:
+    """Let a side know what features say of its rows."""
+    features, side = state.features.get(name), state.sides[name]
+    if features is None or features.rests is None or side.regression is None:
+        return
+    side._live = Live(
+        state.stores[name].shift, *features.rests, variance_solver(side.regression.design)
+    )
+
+
+def variance_solver(design: Design) -> Solver | None:
+    """Return what knows C well enough at no great cost; None is the regression's own solver."""
+    return None if is_exact(design) else Iterative(design)
+
+
+def is_exact(design: Design) -> bool:
+    """Whether C is found anew with each regression, as in a batch fit."""
+    smaller = min(design.n_rows, design.n_columns)
+    return smaller <= CHEAP or smaller > ridge.DIRECT
+
+
+# -- the regression ------------------------------------------------------------------------------
+
+
+def is_due(state: OnlineState, name: str) -> bool:
+    """Whether a side's regression is to be fitted again."""
+    features = state.features.get(name)
+    return features is not None and state.is_complete and state.seen >= features.due_at
+
+
+def postpone(state: OnlineState, name: str) -> None:
+    """Take note that a side's regression has been fitted."""
+    state.features[name].due_at = state.seen + AGAIN * max(state.n_ratings, 1)
+
+
+def regress(state: OnlineState, name: str) -> None:
+    """Bring q(V) to its optimum for the rows as they are, or nearer to it; all else follows.
+
+    Where rows and columns are many but batch fits factorise a matrix of them nevertheless, M
+    alone is improved by conjugate gradients: C and the λ_b stay as the last fit left them.
+    """
+    side, store = state.sides[name], state.stores[name]
+    if side.regression is None or not state.is_complete:
+        return
+    here = (store.listed >= 0).any(axis=1)
+    before = extended(side.regression, design_now(state, name, here))
+    targets = side.factor_means - side.membership.astype(np.float64) @ side.communities.mean
+    targets[~here] = 0.0
+    after = before.fitted(targets) if is_exact(before.design) else before.moved(targets)
+    side.regression = after
+    shift = store.shift.copy()
+    speak(state, name, after)
+    move_parts(store, store.shift - shift)
+    store.scatter += pack(after.penalty[None])
+    side.statistics = store.statistics
+    postpone(state, name)
+    look(state, name)
+
+
+def learn_precisions(state: OnlineState, name: str) -> None:
+    """Bring the precisions λ_b to their optimum, unless they are nearly there."""
+    side, store = state.sides[name], state.stores[name]
+    before = side.regression
+    if before is None or not state.is_complete or not is_exact(before.design):
+        return
+    after = before.learnt(side.communities.precision[0], at_least=LEAST_CHANGE)
+    if after is not before:
+        store.scatter += pack((after.penalty - before.penalty)[None])
+        side.regression, side.statistics = after, store.statistics
+
+
+def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> Design:
+    """Return the features that a side's rows have by now; those not ``here`` have none."""
+    store = state.stores[name]
+    regression = state.sides[name].regression
+    assert regression is not None
+    design, given = regression.design, state.features[name].together(store.n_rows)
+    if not here.all():
+        entries = coo_array(given)
+        kept = here[entries.row]
+        place = entries.row[kept], entries.col[kept]
+        given = csr_array(coo_array((entries.data[kept], place), shape=given.shape))
+    blocks = {
+        called: given[:, design.block(b)]
+        for b, called in enumerate(design.names)
+        if design.block(b).stop <= given.shape[1]
+    }
+    if RATED in design.names:
+        indptr, indices, _ = store.history.to_rows()
+        blocks |= implicit_blocks(indptr, indices, state.stores[OTHER[name]].n_rows)
+    return Design.of(blocks, design.values.dtype.type)
+
+
+def extended(before: Regression, design: Design) -> Regression:
+    """Return the same belief of a design with more columns at the end of blocks, and other rows.
+
+    Of the new columns nothing is known: they are at their prior.
+    """
+    more = design.widths - before.design.widths
+    coefficients = np.zeros((design.n_columns, before.coefficients.shape[1]))
+    for b, width in enumerate(before.design.widths.tolist()):
+        begin = design.block(b).start
+        coefficients[begin : begin + width] = before.coefficients[before.design.block(b)]
+    spread = Spread(
+        trace=before.spread.trace + more / before.precision,
+        log_det=before.spread.log_det - float(more @ np.log(before.precision)),
+        leverage=before.spread.leverage,
+    )
+    return Regression(design, coefficients, before.precision, spread)
+
+
+def move_parts(store: RowStore, change: Float64) -> None:
+    """Let what rows have given to communities be of a_i - f_i for other f_i, and add it up anew.
+
+    Of y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
+    """
+    order = store.layout.order
+    left, right = lower_triangle(order)
+    first, scatter = np.zeros_like(store.first), np.zeros_like(store.scatter)
+    for begin in range(0, store.n_rows, CHUNK):
+        rows = slice(begin, min(store.n_rows, begin + CHUNK))
+        d = change[rows]
+        products = d[:, left] * d[:, right]
+        for slot in range(store.listed.shape[1]):
+            listed, given = store.listed[rows, slot], store.parts[rows, slot]
+            there = np.flatnonzero(listed >= 0)
+            part, q = given[there].astype(np.float64), given[there, :1].astype(np.float64)
+            m, away = part[:, 1 : 1 + order], d[there]
+            part[:, 1 + order :] += q * products[there]
+            part[:, 1 + order :] -= m[:, left] * away[:, right] + away[:, left] * m[:, right]
+            m -= q * away
+            given[there] = part
+            part = given[there].astype(np.float64)  # as it is stored
+            np.add.at(first, listed[there], part[:, 1 : 1 + order])
+            if scatter.shape[0] == 1:
+                scatter[0] += part[:, 1 + order :].sum(axis=0)
+            else:
+                np.add.at(scatter, listed[there], part[:, 1 + order :])
+    store.first[:], store.scatter[:] = first, scatter
+
+
+# -- newcomers -----------------------------------------------------------------------------------
+
+
+def look(state: OnlineState, name: str) -> None:
+    """See what features say of rows on average: that is what newcomers are expected to be like."""
+    features, store = state.features[name], state.stores[name]
+    here = (store.listed >= 0).any(axis=1)
+    rows = here if here.any() else slice(None)
+    shift = store.shift[rows]
+    features.rests = Rest.of(shift), Rest.of(shift - store.base[rows])
+    features.looked_at = float(store.totals[2])
+    state.sides[name]._stranger = None
+    point(state, name)
+
+
+def look_again(state: OnlineState, name: str) -> None:
+    """Do so once as many rows have been refreshed as there are."""
+    features, store = state.features.get(name), state.stores[name]
+    if features is not None and store.totals[2] - features.looked_at >= store.n_rows:
+        look(state, name)
+
+
+def give(state: OnlineState, name: str, rows: Wholes, encoded: csr_array) -> None:
+    """Take over features of rows, whatever they had before; those with ratings are refreshed."""
+    features, store, side = state.features[name], state.stores[name], state.sides[name]
+    assert side.regression is not None
+    store.base[rows] = encoded @ side.regression.spoken.given
+    encoded = csr_array(encoded, dtype=features.given.dtype)
+    for k, row in enumerate(rows.tolist()):
+        features.later[row] = encoded[k : k + 1]
+    here = (store.listed[rows] >= 0).any(axis=1)
+    if here.any():
+        state.refresh(name, np.sort(rows[here]), learn=False)
+    welcome(state, name)
+
+
+def expect(state: OnlineState, name: str, first: int) -> None:
+    """Take note of new rows, from ``first`` on."""
+    features = state.features.get(name)
+    if features is not None:
+        new = np.arange(first, state.stores[name].n_rows)
+        features.waiting = np.concatenate([features.waiting, new])
+
+
+def welcome(state: OnlineState, name: str) -> None:
+    """Let rows without a rating be what their features say, today."""
+    features, store, side = state.features.get(name), state.stores[name], state.sides[name]
+    if features is None or not features.waiting.size:
+        return
+    rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
+    features.waiting = rows
+    store.mean[rows], store.second[rows] = side.stranger
+    given = features.together(store.n_rows)
+    described = rows[np.diff(given.indptr)[rows] > 0]
+    if described.size:
+        moments = side.newcomers(given[described])
+        store.mean[described], store.second[described] = moments.mean, moments.second
