@@ -114,6 +114,7 @@ def restore_online(
     if "total" in form:  # the same to the last digit
         total = np.array(decoded(form["total"]), np.float64)
         _require(total.shape == state.total.shape, "the total of its errors is not there")
+        _require(bool(np.isfinite(total).all()), "the total of its errors is no number")
         state.total, state.count_at = total, plain["count_at"]
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
     numbers.append(state.opened_at)

@@ -26,6 +26,7 @@ from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
 from hemf.takebacks import (
+    check_on_record,
     check_possible,
     check_previous,
     check_removed,
@@ -73,9 +74,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
     """
     learner: Learner | None = getattr(model, "_learner", None)
     if learner is not None:
-        if options != learner.state.options:
-            _check_change(learner.state.options, options)
-            learner.state.options = options
+        _check_change(learner.state.options, options)
         return learner
     rng = generator(model.rng)
     if hasattr(model, "state_"):
@@ -184,7 +183,11 @@ def partial_fit(
     if taken is not None:
         check_removed(learner, taken, user_ids, item_ids)
         check_possible(model, "removed", taken.values)
+        check_on_record(state, "removed", taken.users, taken.items, taken.values)
     check_possible(model, "previous", before)
+    if previous is not None and user_ids is not None and item_ids is not None:
+        known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
+        check_on_record(state, "previous", *known, before)
     with uninterrupted(), one_blas_thread():
         before_this, mark = sizes(learner), len(state.book)
         try:
@@ -196,6 +199,7 @@ def partial_fit(
         except BaseException:
             state.book.truncate(mark)
             raise
+        state.follow(options)
         take_more(model, learner, more)
         user_rows = _numbered(state, "user", learner.users, user_ids)
         item_rows = _numbered(state, "item", learner.items, item_ids)
@@ -223,9 +227,11 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     with model._turn, uninterrupted(), one_blas_thread():
         fresh = not hasattr(model, "state_")
         # The first rating alone: later ones are not known yet.
-        learner = begin(model, values[:1], online_options(model))
+        options = online_options(model)
+        learner = begin(model, values[:1], options)
         state = learner.state
         check_proportion(state, values)
+        state.follow(options)
         begun = time.perf_counter()
         codes = state.book.codes(values)
         arrivals = {
@@ -246,9 +252,9 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     while at < values.size:
         part = slice(at, min(values.size, at + state.block))
         begun = time.perf_counter()
-        known, centre, unit = model.rating_range_, state.centre, state.unit
         with model._turn, uninterrupted(), one_blas_thread():
             before = sizes(learner)
+            known, centre, unit = model.rating_range_, state.centre, state.unit
             rows = _arrive(state, arrivals, draws, part)
             introduce(model, learner, before)
             forecasts, ticks = state.predict_then_learn(rows["user"], rows["item"], codes[part])

@@ -18,6 +18,7 @@ from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
+    from hemf.inference.online import OnlineState
     from hemf.streaming import Learner
 
 Wholes = npt.NDArray[np.int64]
@@ -36,6 +37,32 @@ def check_possible(model: HeMF, called: str, values: npt.NDArray[np.float32]) ->
         raise DataError(
             f"{called}: no rating of {value:g} can have been given, as at row {row}; "
             f"all are from {known[0]:g} to {known[1]:g}",
+            value=value,
+            row=row,
+        )
+
+
+def check_on_record(
+    state: OnlineState, called: str, users: Wholes, items: Wholes, values: npt.NDArray[np.float32]
+) -> None:
+    """Refuse what is said to have been given where the history tells otherwise.
+
+    A pair that is not listed may have been rated long ago, unless all are kept.
+    """
+    said = np.flatnonzero(~np.isnan(values))
+    if not said.size or state.options.window == 0:
+        return
+    codes = state.recall(users[said], items[said])
+    kept = np.where(codes >= 0, state.book.values[codes], np.nan)
+    wrong = (codes >= 0) & (kept != values[said])
+    if state.is_complete:
+        wrong |= codes < 0
+    if wrong.any():
+        at = int(wrong.argmax())
+        row, value = int(said[at]), float(values[said[at]])
+        instead = "there is none of it" if codes[at] < 0 else f"it is {kept[at]:g}"
+        raise DataError(
+            f"{called}: a rating of {value:g} at row {row} is not the one on record; {instead}",
             value=value,
             row=row,
         )

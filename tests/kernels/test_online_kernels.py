@@ -177,7 +177,7 @@ def case(
     levels = rng.normal(size=LEVELS)
     made["rules"] = rules = Rules(
         levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, least_share, int(thorough),
-        np.zeros(int(window == ALL and keep == 1.0)),
+        np.zeros(2 * int(window == ALL and keep == 1.0)),
     )  # fmt: skip
     reference_online.add_up(made["user"], made["item"], rules)
     return made
@@ -201,6 +201,8 @@ def assert_same(
     for name in ("user", "item", "user shared", "item shared", "rules"):
         for field in ours[name]._fields:
             left, right = getattr(ours[name], field), getattr(theirs[name], field)
+            if field == "total":  # the reference counts anew, and has no largest change
+                left, right = left[:1], right[:1]
             if not refreshes and field in ("touched", "met"):
                 continue
             if not refreshes and field == "totals":

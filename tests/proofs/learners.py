@@ -173,8 +173,8 @@ def record(
     codes = np.ascontiguousarray(codes, np.int64).reshape(-1)
     before = np.broadcast_to(np.asarray(previous, np.int64), codes.shape).copy()
     if name == "user" and state.knows_total:
-        state.total += state._errors(rows["user"], rows["item"], codes).sum()
-        state.total -= state._errors(rows["user"], rows["item"], before).sum()
+        state.total[0] += state._errors(rows["user"], rows["item"], codes).sum()
+        state.total[0] -= state._errors(rows["user"], rows["item"], before).sum()
     state._reserve(rows)
     binding.kernel(state, "record_all")(
         rows[name], rows[OTHER[name]], codes, before, *state._pair(name), binding.rules(state),

@@ -75,7 +75,9 @@ def update(
     read = None if data is None else read_rows(output, data, columns, **known)
     rows = read and (read.users.decode(), read.items.decode(), read.ratings)
     taken = None if removed is None else read_removed(model, removed, columns)
-    old = None if previous is None or rows is None else read_previous(model, previous, rows)
+    old = (
+        None if previous is None or rows is None else read_previous(model, previous, columns, rows)
+    )
     features = read_features(
         output, model.ratings_, columns, user=user_features, item=item_features, learning=False
     )
@@ -119,15 +121,13 @@ def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...
     return read.users.decode(), read.items.decode(), read.ratings
 
 
-def read_previous(model: HeMF, path: Path, rows: tuple[Any, ...]) -> list[float]:
-    """Return what each of these ratings was before by a file of some of them; NaN for the others.
-
-    The file is read by the names of its own columns.
-    """
+def read_previous(model: HeMF, path: Path, columns: str | None, rows: Any) -> list[float]:
+    """Return what each of these ratings was before by a file of some of them, NaN for others."""
     from hemf.reading.readers import read_columns
 
     known = model.ratings_
-    read = read_columns(path, None, users=known.users, items=known.items)
+    chosen = arguments.parse_columns(columns)
+    read = read_columns(path, chosen, users=known.users, items=known.items)
     assert read.ratings is not None
     pairs = zip(read.users.decode().tolist(), read.items.decode().tolist(), strict=True)
     before = dict(zip(pairs, read.ratings.tolist(), strict=True))

@@ -75,6 +75,7 @@ def restart(state: OnlineState) -> OnlineState:
     indptr, indices, codes = state.stores["user"].history.to_rows()
     values = state.book.values[codes].astype(np.float64)
     if not values.size or not values.std() > 0.0:
+        state.restart_at = 2 * state.seen
         return state  # nothing that could be learnt from
     centre, unit = float(values.mean()), float(values.std())
     tables, rows = {}, {}

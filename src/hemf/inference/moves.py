@@ -6,9 +6,10 @@ two; it only drifts. These moves do, and every one of them is kept only if the b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from hemf.model.communities import Statistics
 from hemf.model.evidence import (
     own_evidence,
     scale_matrices,
@@ -97,7 +98,8 @@ def merge(side: Side, left: int, right: int) -> None:
     if not old.tied:
         scatter[left] += scatter[right]
         scatter = scatter[kept]
-    side.refresh(Statistics(size[kept], moment[kept], scatter, old.entropy + float(entropy)))
+    together = replace(old, size=size[kept], first=moment[kept], scatter=scatter)
+    side.refresh(replace(together, entropy=old.entropy + float(entropy)))
     order_by_size(side)
 
 
@@ -107,13 +109,14 @@ def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64
     size = old.size[left] + old.size[right]
     moment = old.first[left] + old.first[right]
     if not old.tied:
-        apart = own_evidence(old.size, old.first, old.scatter, prior)
-        together = own_evidence(size, moment, old.scatter[left] + old.scatter[right], prior)
+        scatter = old.firm
+        apart = own_evidence(old.size, old.first, scatter, prior)
+        together = own_evidence(size, moment, scatter[left] + scatter[right], prior)
         return np.asarray(together - apart[left] - apart[right])
     nothing = np.zeros((1, 1))
     strength, part = scale_matrices(old.size, old.first, nothing, prior)
     merged_strength, merged_part = scale_matrices(size, moment, nothing, prior)
-    scale = prior.scale + old.scatter[0] + part.sum(axis=0)  # W, under the prior as it is now
+    scale = prior.scale + old.firm[0] + part.sum(axis=0)  # W, under the prior as it is now
     total = float(old.size.sum())
     change = merged_part - part[left] - part[right]
     strengths = np.tile(strength, (left.size, 1))

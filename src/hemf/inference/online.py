@@ -37,6 +37,7 @@ Wholes = npt.NDArray[np.int64]
 BLOCK = 1000  # ratings of a stream between updates of the communities
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
+MOST_ROUNDING = 1e-6  # of the total of all errors
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
 
@@ -86,7 +87,8 @@ class OnlineState:
     spread_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
     """Refreshes of each side when that was computed."""
     total: Float64 = field(default_factory=lambda: np.zeros(0))
-    """The `squared_error`, kept up to date where every rating is on record, or nothing."""
+    """Where every rating is on record, the `squared_error`, kept up to date, and the largest that
+    was added to it or taken off since it was last added up."""
     count_at: int = 0
     """Ratings learnt when it is next added up anew: rounding would gather in it."""
     features: dict[str, online_features.RowFeatures] = field(default_factory=dict)
@@ -225,9 +227,27 @@ class OnlineState:
 
     def add_up(self) -> None:
         """Add up the squared error of all ratings, where it can be known exactly."""
-        if self.can_be_exact:
-            self.total = np.array([self.squared_error])
-            self.count_at = self.seen + max(self.n_ratings, BLOCK)
+        self.total = np.array([self.squared_error, 0.0] if self.can_be_exact else [])
+        self.count_at = self.seen + max(self.n_ratings, BLOCK)
+
+    def check_total(self) -> None:
+        """Add it up anew where rounding has, or may have, gathered in it.
+
+        What a mistyped rating adds and takes back again may be so large that little else is left.
+        """
+        rounding = float(np.finfo(self.stores["user"].mean.dtype).eps) * self.total[1]
+        lost = self.total[0] <= 0.0 or rounding > MOST_ROUNDING * self.total[0]
+        if self.seen >= self.count_at or lost:
+            self.add_up()
+
+    def follow(self, options: OnlineOptions) -> None:
+        """Learn in another way from now on."""
+        forgets_otherwise = options.forgetting != self.options.forgetting
+        self.options = options
+        if forgets_otherwise:  # what ratings are worth is on record with the rows
+            self.add_up()
+            for name in SIDES:
+                self.refresh(name, np.arange(self.stores[name].n_rows), learn=False)
 
     def with_stranger(self, name: str) -> Moments:
         """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
@@ -280,11 +300,11 @@ class OnlineState:
         added = self._reserve(rows)
         bound = {name: binding.rows(self, name) for name in SIDES}
         if self.options.window != 0:
-            previous = previous.copy()
-            binding.kernel(self, "recall_all")(users, items, bound["user"], previous)
+            kept = self.recall(users, items)
+            previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
         if self.knows_total:
-            self.total += self._errors(users, items, codes).sum()
-            self.total -= self._errors(users, items, previous).sum()
+            gone, come = (self._errors(users, items, of).sum() for of in (previous, codes))
+            self.total[:] = self.total[0] + come - gone, max(self.total[1], come, gone)
         is_new = np.zeros(codes.size, np.int64)
         self.seen += codes.size
         for name in SIDES:
@@ -326,6 +346,12 @@ class OnlineState:
         rows = (self.stores["user"], user), (self.stores["item"], item)
         return all(store.count[row] > store.history.length[row] for store, row in rows)
 
+    def recall(self, users: Wholes, items: Wholes) -> Wholes:
+        """Return the code that each pair has in the history, -1 where it has none."""
+        codes = np.full(users.size, -1, np.int64)
+        binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), codes)
+        return codes
+
     def predict_then_learn(
         self, users: Wholes, items: Wholes, codes: Wholes
     ) -> tuple[Float64, Wholes]:
@@ -360,8 +386,6 @@ class OnlineState:
     def _end(self, *, learn: bool = True) -> None:
         """Take note that something was learnt; begin anew or open directions where that is due."""
         self.changes += 1
-        if self.knows_total and self.seen >= self.count_at:
-            self.add_up()
         if is_young(self):
             if self.seen >= self.restart_at:
                 self.__dict__.update(restart(self).__dict__)

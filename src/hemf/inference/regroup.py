@@ -202,4 +202,4 @@ def _split(statistics: Statistics, d: int, given: Float64, *, tied: bool) -> Sta
     if not tied:
         scatter = np.concatenate([scatter, moved[None]])
         scatter[d] -= moved
-    return Statistics(size, first, scatter, statistics.entropy)
+    return replace(statistics, size=size, first=first, scatter=scatter)

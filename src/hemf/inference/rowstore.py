@@ -211,8 +211,13 @@ class RowStore:
     @property
     def statistics(self) -> Statistics:
         """What the rows give to their communities."""
+        rounding = self.layout.order * float(np.finfo(self.mean.dtype).eps)
         return Statistics(
-            self.size.copy(), self.first.copy(), unpack(self.scatter), float(self.totals[0])
+            self.size.copy(),
+            self.first.copy(),
+            unpack(self.scatter),
+            float(self.totals[0]),
+            rounding,
         )
 
     def take_statistics(self, statistics: Statistics) -> None:

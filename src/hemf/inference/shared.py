@@ -52,6 +52,8 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
         counts = np.rint(store.worth).astype(np.int64)
         errors = store.error / state.error_unit(name)
         scales, factor = learn_scales(side.noise_scales, errors, counts)
+    if state.options.window != 0 and state.noise / factor < NOISE_FLOOR:
+        return  # σ² would have to be raised again, which lowers the bound
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
@@ -74,6 +76,10 @@ def learn_noise(
     if errors is None:
         # Users are refreshed with each of their ratings, so that theirs are all counted.
         store = state.stores["user" if state.knows_total else name]
+        if store.totals[3] < 0.5:
+            return  # there is no rating that could tell
+        if state.knows_total:
+            state.check_total()
         total = state.total[0] if state.knows_total else store.totals[1]
         noise = total / max(float(store.totals[3]), 1.0)
     elif errors.size:

@@ -17,6 +17,7 @@ from hemf.kernels.pairs import expected_error
 from hemf.kernels.record import recall, record, retire, settle, withdraw
 from hemf.kernels.refresh import (
     add_rating,
+    count_error,
     gather_row,
     publish,
     refresh,
@@ -138,8 +139,9 @@ def stream(
             copy_entries(users.mean[i], 0, published, 0, published.size)
         previous = recall(users, i, j)
         if rules.total.size > 0:
-            rules.total[0] += pair_error(published, users, items, rules, i, j, code)
-            rules.total[0] -= pair_error(published, users, items, rules, i, j, previous)
+            for of, sign in ((code, 1.0), (previous, -1.0)):
+                error = pair_error(published, users, items, rules, i, j, of)
+                count_error(rules.total, sign * error)
         record(users, items, rules, user_shared.keep, i, j, code, previous, products)
         value = rules.levels[code]
         if i == past_user and previous < 0 and streak < STREAK:

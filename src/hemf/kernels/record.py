@@ -13,10 +13,13 @@ import numpy as np
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lists import append, copy_entries, drop, find
 from hemf.kernels.shifts import choose_one
+from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
 from hemf.kernels.vectors import put_products
 
 MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
+MOST_ROUNDING = 0.1
+"""Of a leverage."""
 
 
 @inner
@@ -46,14 +49,22 @@ def put_mean_without(
     """Write what row j's mean would be had row i not rated it.
 
     In the mean that there is, the rating speaks for itself. While it is listed that is made good
-    by the covariance beside it, of which sums know nothing.
+    by the covariance beside it, of which sums know nothing. Where ratings are explained to the last
+    digit, that covariance is too small to be told from rounding, and the mean is taken as it is.
     """
     mine, mean, second, vector = own.mean[i], other.mean[j], other.second[j], memory.vector
     n = mean.size
-    product = 0.0
+    product, size = 0.0, 0.0
     for t in range(n):
-        product += np.float64(mine[t]) * mean[t]
+        part = np.float64(mine[t]) * mean[t]
+        product += part
+        size += abs(part)
         vector[t] = 0.0
+    precision = np.float64(own.weight[i]) * other.weight[j] / rules.noise
+    rounding = ROUNDING_OF_SINGLE if mean.itemsize == 4 else ROUNDING_OF_DOUBLE
+    if precision * size * size * rounding > MOST_ROUNDING:
+        copy_entries(mean, 0, vector, 0, n)
+        return
     p = 0
     for t in range(n):  # the vector becomes S m
         for u in range(t):
@@ -66,7 +77,6 @@ def put_mean_without(
     variance = 0.0
     for t in range(n):
         variance += np.float64(mine[t]) * vector[t]
-    precision = np.float64(own.weight[i]) * other.weight[j] / rules.noise
     leverage = min(max(precision * variance, 0.0), MOST_LEVERAGE)
     step = precision * (value - product) / (1.0 - leverage)
     for t in range(n):

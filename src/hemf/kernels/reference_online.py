@@ -47,10 +47,16 @@ def add_to_sums(own: Any, i: int, weight: float, r: float, n: Float64) -> None:
 
 
 def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> Float64:
-    """Return n_j had row i not rated it: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ²."""
+    """Return n_j had row i not rated it: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ².
+
+    Or n, where S is lost in rounding.
+    """
     m, n = own.mean[i].astype(np.float64), other.mean[j].astype(np.float64)
     S = symmetric(other.second[j].astype(np.float64)) - np.outer(n, n)
     g = float(own.weight[i]) * float(other.weight[j]) / rules.noise
+    rounding = 1e-6 if own.mean.dtype == np.float32 else 1e-14
+    if g * float(np.sum(np.abs(m * n))) ** 2 * rounding > 0.1:
+        return np.asarray(n)
     leverage = np.clip(g * m @ S @ m, 0.0, 0.8)
     return np.asarray(n - S @ m * g * (r - m @ n) / (1.0 - leverage))
 

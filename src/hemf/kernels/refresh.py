@@ -19,8 +19,6 @@ from hemf.kernels.lists import copy_entries
 from hemf.kernels.pairs import expected_error
 from hemf.kernels.shifts import leave_shift, return_shift
 
-ROUNDING_OF_SINGLE = 1e-6
-ROUNDING_OF_DOUBLE = 1e-14
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
 
@@ -198,7 +196,7 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     order = free.size
     gram, moment, data = memory.gram, memory.moment, memory.data
     scale = own.weight[i] / rules.noise
-    rounding = ROUNDING_OF_SINGLE if moment.itemsize == 4 else ROUNDING_OF_DOUBLE
+    rounding = solve.ROUNDING_OF_SINGLE if moment.itemsize == 4 else solve.ROUNDING_OF_DOUBLE
     for u in range(order):
         h = np.float64(moment[free[u]])
         if pinned >= 0:
@@ -237,6 +235,13 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     return int(kept)
 
 
+@inner
+def count_error(total: Any, change: float) -> None:
+    """Add to the total of all errors, and keep the largest that was added or taken off."""
+    total[0] += change
+    total[1] = max(total[1], abs(change))
+
+
 @step
 def publish(
     own: Any, shared: Any, rules: Any, i: int, kept: int, squares: float, memory: Any
@@ -247,9 +252,10 @@ def publish(
     """
     leave(own, shared, i)
     if rules.total.size > 0:
-        rules.total[0] -= own.weight[i] * expected_error(
+        error = expected_error(
             memory.before, own.second[i], squares, 1.0, memory.moment, memory.gram
         )
+        count_error(rules.total, -own.weight[i] * error)
     if memory.considered[0] == shared.pull.shape[0]:
         own.judged[i] = own.count[i]
     memory.second[:] = 0.0
@@ -274,7 +280,7 @@ def publish(
     shared.totals[0] += own.entropy[i]
     shared.totals[1] += own.weight[i] * own.error[i]
     if rules.total.size > 0:
-        rules.total[0] += own.weight[i] * own.error[i]
+        count_error(rules.total, own.weight[i] * own.error[i])
     shared.totals[2] += 1.0
     own.pending[i] = 0
     own.touched[i] = np.int64(shared.totals[2])

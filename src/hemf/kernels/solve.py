@@ -14,6 +14,8 @@ import numpy as np
 from hemf.kernels.compile import inner
 from hemf.kernels.vectors import LANES, add_scaled, add_two
 
+ROUNDING_OF_SINGLE = 1e-6
+ROUNDING_OF_DOUBLE = 1e-14
 LEAST = 1e-30
 TOGETHER = 4  # pivots whose logarithm is taken at once
 

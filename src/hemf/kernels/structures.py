@@ -134,7 +134,8 @@ class Rules(NamedTuple):
     thorough: Whole
     """Consider all communities at every refresh."""
     total: Numbers
-    """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, or nothing where not every rating is listed."""
+    """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
+    nothing where not every rating is listed."""
 
 
 class Outer(NamedTuple):

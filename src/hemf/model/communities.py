@@ -6,7 +6,7 @@ differ in their means; the arrays that hold covariances then have one entry inst
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,8 @@ class Statistics:
     """
     entropy: float
     """Σ_i Σ_d q_i(d)(½ ln|S_id| - ln q_i(d))."""
+    rounding: float = 0.0
+    """Part of the scatter's entries that may be rounding: what rows have given is stored."""
 
     @property
     def tied(self) -> bool:
@@ -39,12 +41,25 @@ class Statistics:
 
     def select(self, communities: np.ndarray) -> Statistics:
         """Keep these communities, in this order."""
-        return Statistics(
+        return replace(
+            self,
             size=self.size[communities],
             first=self.first[communities],
             scatter=self.scatter if self.tied else self.scatter[communities],
-            entropy=self.entropy,
         )
+
+    @property
+    def firm(self) -> Float64:
+        """The scatter and what rounding may have taken off it, (C, order, order).
+
+        Rows that differ by less than they are stored with would else be left with a covariance
+        that is none.
+        """
+        if self.rounding == 0.0:
+            return self.scatter
+        firm, diagonal = self.scatter.copy(), np.arange(self.scatter.shape[1])
+        firm[:, diagonal, diagonal] *= 1.0 + self.rounding
+        return firm
 
 
 @dataclass(frozen=True)
@@ -147,10 +162,10 @@ def community_posterior(statistics: Statistics, prior: Prior) -> Communities:
     outer0 = strength0 * (prior.centre[:, None] * prior.centre)
     correction = outer0 - strength[:, None, None] * mean[:, :, None] * mean[:, None, :]
     if statistics.tied:
-        scale = prior.scale + statistics.scatter + correction.sum(axis=0)
+        scale = prior.scale + statistics.firm + correction.sum(axis=0)
         dof = np.array([prior.dof + size.sum()])
     else:
-        scale = prior.scale + statistics.scatter + correction
+        scale = prior.scale + statistics.firm + correction
         dof = prior.dof + size
     return Communities(
         sticks=stick_posterior(size, prior.concentration),

@@ -77,5 +77,5 @@ def community_evidence(statistics: Statistics, prior: Prior) -> float:
         return sticks + float(
             tied_evidence(float(statistics.size.sum()), best.strength, log_det, prior)
         )
-    own = own_evidence(statistics.size, statistics.first, statistics.scatter, prior)
+    own = own_evidence(statistics.size, statistics.first, statistics.firm, prior)
     return sticks + float(own.sum())
