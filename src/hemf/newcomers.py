@@ -16,7 +16,7 @@ from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
-    from hemf.inference.online import OnlineOptions
+    from hemf.inference.online_options import OnlineOptions
     from hemf.streaming import Learner
 
 SIDES = ("user", "item")

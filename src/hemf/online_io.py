@@ -15,8 +15,9 @@ from hemf.archive import Members, decoded, described, encoded, read_array
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import History, RatingBook, by_pair
-from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.online import OnlineState
 from hemf.inference.online_features import told
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
 from hemf.online_features_io import check_voices, describe_row_features, restore_row_features

@@ -8,7 +8,7 @@ import numpy as np
 
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
-from hemf.inference.online import ALL, OnlineOptions
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.parameters import choice, number, switch, whole_number
 from hemf.ratings import Ratings
 

@@ -17,7 +17,8 @@ from hemf.errors import DataError, ParameterError
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
-from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
 from hemf.newcomers import check_beginning, introduce, read_more, sizes, take_more

@@ -14,7 +14,8 @@ from hemf.evaluation import rmse
 from hemf.inference import shared
 from hemf.inference.batch import SIDES, BatchState, Schedule, learn_noise, sweep, update_side
 from hemf.inference.fit import FitOptions
-from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL, OnlineOptions
 from proofs.learners import (
     CENTRE,
     EXACT,

@@ -9,7 +9,8 @@ import pytest
 
 from hemf.inference import binding
 from hemf.inference.batch import SIDES
-from hemf.inference.online import ALL, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL
 from hemf.inference.retiring import retire
 from hemf.inference.rowstore import RowStore
 from hemf.kernels import reference_online

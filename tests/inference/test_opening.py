@@ -12,7 +12,7 @@ from hemf import HeMF
 from hemf.engines.threads import Rows
 from hemf.evaluation import rmse
 from hemf.inference import opening
-from hemf.inference.online import ALL
+from hemf.inference.online_options import ALL
 from hemf.inference.settled import _move_all
 from hemf.inference.spectral import clear_directions
 from hemf.model.packing import pack

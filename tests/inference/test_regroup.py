@@ -9,7 +9,8 @@ import pytest
 
 from hemf.inference import moves, regroup, shared
 from hemf.inference.batch import SIDES
-from hemf.inference.online import ALL, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL
 from proofs.learners import (
     SETTINGS,
     adopted,

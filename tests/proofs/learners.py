@@ -12,7 +12,8 @@ from hemf.engines.threads import Rows
 from hemf.inference import binding, online
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.history import RatingBook
-from hemf.inference.online import ALL, OnlineOptions, OnlineState
+from hemf.inference.online import OnlineState
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.start import assign, start_side
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout

@@ -11,9 +11,9 @@ from hemf.model.side import Side
 from hemf.model.stranger import expected_row
 
 if TYPE_CHECKING:
-    from hemf.inference.online import OnlineOptions, OnlineState
+    from hemf.inference.online import OnlineState
+    from hemf.inference.online_options import OnlineOptions
 
-LEAST_SHARE = 1e-6  # of a row; communities with less are left out
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
 PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
 UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but these to learn from

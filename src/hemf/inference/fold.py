@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf.inference.binding import LEAST_SHARE, believed
+from hemf.inference.binding import believed
+from hemf.inference.online_options import LEAST_SHARE
 from hemf.inference.rowstore import RowStore
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side

@@ -25,7 +25,8 @@ from hemf.inference.beginnings import (
 )
 from hemf.inference.fit import FitOptions, first_side
 from hemf.inference.history import History, RatingBook
-from hemf.inference.rowstore import MOST_PARTS, RowStore, distinct
+from hemf.inference.online_options import ALL, OnlineOptions
+from hemf.inference.rowstore import RowStore, distinct
 from hemf.inference.settled import OTHER, make_possible
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
@@ -33,31 +34,11 @@ from hemf.model.side import Moments, Side
 
 Wholes = npt.NDArray[np.int64]
 
-ALL = -1  # window: every rating is kept
 BLOCK = 1000  # ratings of a stream between updates of the communities
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
-
-
-@dataclass(frozen=True)
-class OnlineOptions:
-    """How to learn online; `hemf.HeMF` documents each."""
-
-    window: int = ALL
-    """Ratings kept of each row; the others are summed up."""
-    forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
-    evb: str | None = "closed"
-    max_communities: dict[str, int | None] = field(
-        default_factory=lambda: {"user": None, "item": None}
-    )
-    thorough: bool = False
-    """Weigh every community at every refresh, and leave none out: for proofs."""
-    least_share: float = binding.LEAST_SHARE
-    most_parts: int = MOST_PARTS
-    refresh: float = 0.0
-    """Rows with the oldest information that are refreshed too, for each rating learnt."""
 
 
 @dataclass
