@@ -219,10 +219,8 @@ class HeMF(Predicting):
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
         ``columns`` are those of ``ratings`` and of ``removed``.
 
-        ``user_features`` and ``item_features`` are of the kind that `fit` was given, of ids that
-        are known, in place of what they had, or that are not, whom they are predicted by until
-        they have a rating. They may come without any ratings. A newcomer without features counts
-        as average.
+        ``user_features`` and ``item_features``, of the kind that `fit` was given, may come with
+        ratings or without: of known ids in place of what they had, and of newcomers.
 
         All of the batch is learnt at once: the users it touches, then the items, then what they
         share. If anything is wrong with it, the model stays as it was. Threads wait for each other.
@@ -273,9 +271,8 @@ class HeMF(Predicting):
         """Return the posterior of a visitor with these ratings; the model stays as it is.
 
         ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. With
-        ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings. With
-        ``features`` of users in `fit`, those of the visitor may be given: a sequence of numbers,
-        a mapping from names to values, or one value. See `Visitor`.
+        ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings.
+        ``features`` are the visitor's, as a row of those given to `fit`. See `Visitor`.
         """
         from hemf.visitor import fold_in
 

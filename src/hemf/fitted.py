@@ -163,7 +163,9 @@ class Fitted(Parametrised):
         """Moments of a side; newcomers' with features and, last, a stranger's where asked for."""
         own = self._fitted().sides[side]
         if self._learner is not None:
-            self._learner.state.welcome(side)
+            from hemf.inference.online_features import welcome
+
+            welcome(self._learner.state, side)
         if not with_stranger:
             return own.moments
         newcomers = self._newcomers(side)

@@ -174,7 +174,7 @@ def check_removed(
         zip(taken.users.tolist(), taken.items.tolist(), strict=True)
     ):
         ids = taken.ids[0].item(row), taken.ids[1].item(row)
-        rated = user >= 0 and item >= 0 and state.has_rated(user, item)
+        rated = user >= 0 and item >= 0 and has_rated(state, user, item)
         if not rated or (user, item) in there:
             raise DataError(
                 f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
@@ -190,3 +190,11 @@ def check_removed(
                 row=row,
             )
         there.add((user, item))
+
+
+def has_rated(state: OnlineState, user: int, item: int) -> bool:
+    """Whether a pair may have been rated: it is listed, or both have ratings that are not."""
+    if bool((state.stores["user"].history.row(user)[0] == item).any()):
+        return True
+    rows = (state.stores["user"], user), (state.stores["item"], item)
+    return all(store.count[row] > store.history.length[row] for store, row in rows)

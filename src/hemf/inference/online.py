@@ -251,14 +251,9 @@ class OnlineState:
 
     def with_stranger(self, name: str) -> Moments:
         """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
-        self.welcome(name)
         moments = self.stores[name].moments_and(*self.sides[name].stranger)
         self.point(name)  # the rows may have moved to make room
         return moments
-
-    def welcome(self, name: str) -> None:
-        """Let rows of a side that have no rating be what their features say, if they have any."""
-        online_features.welcome(self, name)
 
     def counts(self, name: str, rows: Wholes | None = None) -> Wholes:
         """How many ratings each row of a side has, or each of these."""
@@ -338,13 +333,6 @@ class OnlineState:
     def block(self) -> int:
         """How many ratings of a stream may pass between updates of the communities."""
         return int(np.clip(self.seen // 100, 20, BLOCK))
-
-    def has_rated(self, user: int, item: int) -> bool:
-        """Whether a pair may have been rated: it is listed, or both have ratings that are not."""
-        if bool((self.stores["user"].history.row(user)[0] == item).any()):
-            return True
-        rows = (self.stores["user"], user), (self.stores["item"], item)
-        return all(store.count[row] > store.history.length[row] for store, row in rows)
 
     def recall(self, users: Wholes, items: Wholes) -> Wholes:
         """Return the code that each pair has in the history, -1 where it has none."""

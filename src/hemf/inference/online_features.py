@@ -72,6 +72,14 @@ class RowFeatures:
             self.later = {}
         return self.given
 
+    def of(self, row: int) -> csr_array | None:
+        """Return the features of one row, if it has any."""
+        known = self.given.shape[0]
+        own = self.later.get(row)
+        if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
+            own = self.given[row : row + 1]
+        return own if own is not None and own.nnz else None
+
 
 # -- beginnings ----------------------------------------------------------------------------------
 
@@ -307,8 +315,7 @@ def welcome(state: OnlineState, name: str) -> None:
     rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
     features.waiting = rows
     store.mean[rows], store.second[rows] = side.stranger
-    given = features.together(store.n_rows)
-    described = rows[np.diff(given.indptr)[rows] > 0]
-    if described.size:
-        moments = side.newcomers(given[described])
+    found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
+    if found:
+        moments, described = side.newcomers(csr_array(vstack([*found.values()]))), [*found]
         store.mean[described], store.second[described] = moments.mean, moments.second
