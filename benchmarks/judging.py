@@ -70,17 +70,22 @@ def rank(model: HeMF, test: Ratings, relevant: float = 4.0) -> None:
     """Print how the model ranks beside popularity, and a linear model of what goes with what."""
     train = model.ratings_
     print(f"  ranking | {' | '.join(RANKED)} | CPU s")
-    counts = np.diff(train.by_item.indptr)
+    counts, rng = np.diff(train.by_item.indptr), np.random.default_rng(0)
+    sums = np.bincount(train.by_user.indices, train.by_user.values, train.n_items)
+    shrunk = (sums + 5 * train.mean) / (counts + 5)
 
-    def popularity(users: Any, items: Any) -> np.ndarray:
-        return np.tile(counts[train.items.rows(items)], (len(users), 1))
+    def same_for_all(values: np.ndarray, users: Any, items: Any) -> np.ndarray:
+        return np.tile(values[train.items.rows(items)], (len(users), 1))
 
     rankers = {
         "expected rating": model,
         "ucb": partial(model.scores, strategy="ucb"),
+        "ucb, exploration 2": partial(model.scores, strategy="ucb", exploration=2.0),
         "thompson": partial(model.scores, strategy="thompson", rng=0),
-        "popularity": popularity,
+        "mean rating of the item": partial(same_for_all, shrunk),
+        "number of ratings": partial(same_for_all, counts),
         "EASE": ease(train),
+        "at random": lambda users, items: rng.random((len(users), len(items))),
     }
     for label, ranker in rankers.items():
         begin = time.process_time()
