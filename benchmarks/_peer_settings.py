@@ -33,9 +33,9 @@ ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
 COMMON: dict[str, Settings] = {
     "hemf": {},
     "hemf-implicit": {"implicit_features": True},
-    "myfm": {"features": False, "sweeps": 300, "burn_in": 10},
-    "myfm-features": {"features": True, "sweeps": 250, "burn_in": 10},
-    "smurff": {"burn_in": 30, "draws": 200},
+    "myfm": {"features": False, "sweeps": 150, "burn_in": 10},
+    "myfm-features": {"features": True, "sweeps": 150, "burn_in": 10},
+    "smurff": {"burn_in": 30, "draws": 150},
     "surprise-svd": {"algorithm": "svd", "standardise": False},
     "surprise-knn": {"algorithm": "knn"},
     "cmfrec": {"standardise": False},
@@ -43,8 +43,42 @@ COMMON: dict[str, Settings] = {
 }
 """Of each peer on all sets, unless said otherwise below."""
 
-WIDE = {"surprise-svd": {"standardise": True}, "cmfrec": {"standardise": True}}
+FILMS: dict[str, Settings] = {
+    "hemf-implicit": {"n_factors": 32},
+    "myfm": {"rank": 20, "sweeps": 300},
+    "myfm-features": {"rank": 32, "sweeps": 190},
+    "smurff": {"rank": 32, "precision": 1.9},
+    "surprise-svd": {"rank": 100, "epochs": 50, "rate": 0.007, "penalty": 0.06},
+    "cmfrec": {"rank": 50, "penalty": 0.08, "iterations": 15},
+    "libmf": {"rank": 64, "penalty": 0.08, "epochs": 60},
+}
+"""Of MovieLens 1M, and of EachMovie, which is of the same kind and size."""
+
+WIDE: dict[str, Settings] = {  # ratings of 1 to 100, and of -10 to 10
+    "surprise-svd": {"standardise": True},
+    "cmfrec": {"standardise": True},
+}
 CHOSEN: dict[str, dict[str, Settings]] = {
+    "ml-1m-classic": FILMS,
+    "weak": FILMS,
+    "eachmovie": FILMS,
+    "ml-100k": {"hemf-implicit": {"n_factors": 10, "tol": 2e-5}, "smurff": {"precision": 1.9}},
+    "kiba": {
+        "hemf-implicit": {"n_factors": 32},
+        "myfm": {"rank": 32},
+        "myfm-features": {"rank": 32},
+        "smurff": {"rank": 32, "precision": 4.0},
+        "surprise-svd": {"rank": 100, "epochs": 50, "rate": 0.015, "penalty": 0.015},
+        "surprise-knn": {"of": "users"},
+        "cmfrec": {"rank": 50, "penalty": 0.02},
+        "libmf": {"rank": 64, "penalty": 0.02, "centre": True, "epochs": 60},
+    },
+    "chembl": {
+        "hemf-implicit": {"n_factors": 10},
+        "smurff": {"rank": 16, "precision": 8.0},
+        "surprise-svd": {"rank": 20, "epochs": 50, "rate": 0.015, "penalty": 0.06},
+        "libmf": {"rank": 128, "penalty": 0.01, "centre": True, "epochs": 30},
+    },
     "yahoo-music": {**WIDE},
     "jester": {**WIDE},
 }

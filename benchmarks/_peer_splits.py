@@ -27,6 +27,7 @@ FILES = {
     "yahoo-music": "monti-yahoo-music",
     "filmtrust": "filmtrust",
 }
+SEARCHED = 0.1  # share of the users of large sets that settings are searched on
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -80,10 +81,17 @@ def load(name: str) -> Split:
     return Split.of(name, rows(columns, kept), rows(columns, held))
 
 
-def held_out(split: Split) -> Split:
-    """Split a tenth off the training part, to choose settings by."""
-    kept, held = random_split(split.train[0].size, 0.1, rng=12345)
-    return Split.of(split.name, rows(split.train, kept), rows(split.train, held))
+def held_out(split: Split, most: int = 1_000_000) -> Split:
+    """Split a tenth off the training part, to choose settings by.
+
+    Of a set with more than so many ratings, those of a random part of the users are taken.
+    """
+    train = split.train
+    if train[0].size > most:
+        lot = np.random.default_rng(12345).permutation(split.n_users)
+        train = rows(train, np.flatnonzero(lot[train[0]] < SEARCHED * split.n_users))
+    kept, held = random_split(train[0].size, 0.1, rng=12345)
+    return Split.of(split.name, rows(train, kept), rows(train, held))
 
 
 def read(file: str) -> Columns:

@@ -211,6 +211,7 @@ def main() -> None:
     parser.add_argument("--envs", type=Path, default=cache(), metavar="DIR")
     parser.add_argument("--target", type=float, help="RMSE to give times to; default: the median")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+    parser.add_argument("--no-curve", action="store_true", help="no errors by time; half the work")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds of one fit")
@@ -221,7 +222,7 @@ def main() -> None:
         Environments(arguments.envs, arguments.install_timeout),
         threads=arguments.threads,
         seed=arguments.seed,
-        curve=not arguments.search,
+        curve=not (arguments.search or arguments.no_curve),
         timeout=arguments.timeout,
     )
     (search if arguments.search else compare)(arguments, runner, Results(arguments.json))

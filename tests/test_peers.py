@@ -291,6 +291,17 @@ def test_held_out_ratings_are_of_the_training_part_alone(split):
     assert part.test[2].size == 1
 
 
+def test_settings_for_a_large_set_are_searched_on_some_of_its_users(rng):
+    users, items = np.divmod(np.arange(2000), 20)
+    ratings = rng.normal(size=2000)
+    large = splits.Split.of("made-up", (users, items, ratings), (users[:1], items[:1], ratings[:1]))
+    part = splits.held_out(large, most=1000)
+    assert part.n_users == 10
+    assert part.train[2].size + part.test[2].size == 200
+    assert set(part.train[2]) | set(part.test[2]) <= set(ratings)
+    assert splits.held_out(large).n_users == 100
+
+
 def test_time_inside_a_callback_does_not_count_as_fitting(monkeypatch):
     now = iter([0.0, 10.0, 13.0, 20.0, 25.0])
     monkeypatch.setattr(adapter.time, "process_time", lambda: next(now))
