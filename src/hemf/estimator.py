@@ -229,7 +229,6 @@ class HeMF(Fitted):
 
         with self._turn:
             self._refuse_features("partial_fit")
-            self._refuse_moods("partial_fit")
             partial_fit(self, ratings, y, removed=removed, previous=previous, columns=columns)
         return self
 
@@ -251,7 +250,6 @@ class HeMF(Fitted):
 
         return_seconds = switch("return_seconds", return_seconds)
         self._refuse_features("predict_then_learn")
-        self._refuse_moods("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 

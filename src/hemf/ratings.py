@@ -137,6 +137,7 @@ class Ratings:
         user_rows: NDArray[np.int32],
         item_rows: NDArray[np.int32],
         values: NDArray[np.float32],
+        timestamps: NDArray[np.int64] | None = None,
     ) -> Ratings:
         """Make ratings of row numbers that were checked before; no pair is there twice.
 
@@ -146,7 +147,8 @@ class Ratings:
         """
         order, indptr, indices = _sorted_by_user(user_rows, item_rows, len(users), len(items))
         by_user = Sparse(indptr, indices, values[order])
-        return cls(users, items, by_user, transposed(by_user, len(items)))
+        times = None if timestamps is None else timestamps[order]
+        return cls(users, items, by_user, transposed(by_user, len(items)), times)
 
     def __repr__(self) -> str:
         return f"Ratings({self.n_users} users, {self.n_items} items, {self.n_ratings} ratings)"

@@ -133,6 +133,7 @@ class Rows:
     users: NDArray[Any]
     items: NDArray[Any]
     ratings: NDArray[np.float32]
+    times: NDArray[np.int64] | None
     start: int
     order: str
 
@@ -160,6 +161,7 @@ def ordered(
         read.users.decode()[positions],
         read.items.decode()[positions],
         read.ratings[positions],
+        None if read.timestamps is None else read.timestamps[positions],
         warm_start_size(len(positions), warm_start),
         str(order or ("file" if read.timestamps is None else "time")),
     )
@@ -183,8 +185,12 @@ def run(
     columns = rows.users, rows.items, rows.ratings
     if rows.start:
         beginning = tuple(column[: rows.start] for column in columns)
+        if rows.times is not None and getattr(model, "moods", False):
+            beginning += (rows.times[: rows.start],)
         learn(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))
-    stream = Prequential(model, *columns, start=rows.start, batch_size=batch_size, test=test)
+    stream = Prequential(
+        model, *columns, timestamps=rows.times, start=rows.start, batch_size=batch_size, test=test
+    )
     try:
         with (
             StreamProgress(output, name, [done.row for done in runs]) as progress,
@@ -225,7 +231,6 @@ def new_models(
         if isinstance(model, HeMF):
             online_options(model)
             model._refuse_features("hemf stream")
-            model._refuse_moods("hemf stream")
         models.append((text, model))
     return models
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hemf.engines.threads import Rows
+from hemf.inference import online_moods
 from hemf.inference.batch import SIDES, learn_noise, update_side
 from hemf.inference.fit import start_state
 from hemf.inference.rowstore import RowStore
@@ -77,6 +78,8 @@ def restart(state: OnlineState) -> OnlineState:
     tables, rows = {}, {}
     for name, store in state.stores.items():
         tables[name] = indptr, indices, codes = store.history.to_rows()
+        if state.moods is not None:
+            tables[name] = *tables[name], store.history.sittings()
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
         rows[name] = Rows(indptr, indices, levels)
     assert state.fit is not None
@@ -87,9 +90,15 @@ def restart(state: OnlineState) -> OnlineState:
         for name in SIDES:
             update_side(batch, name, n_jobs=1)
         learn_noise(batch)
+    moods = state.moods
+    if moods is not None:
+        moods.reset()
     fresh = type(state).adopt(
-        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1
-    )
+        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1,
+        moods=moods,
+    )  # fmt: skip
+    if moods is not None:
+        online_moods.learn(fresh)
     fresh.fit, fresh.changes = state.fit, state.changes
     fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
     return fresh

@@ -33,7 +33,7 @@ def rows(state: OnlineState, name: str) -> Any:
 
     store = state.stores[name]
     history = store.history
-    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code")}
+    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code", "sitting")}
     return Rows(**store.in_use(), **lists)
 
 
@@ -54,7 +54,17 @@ def rules(state: OnlineState) -> Any:
         least_share=options.least_share,
         thorough=int(options.thorough),
         total=state.total,
+        moods=sittings(state).table,
     )
+
+
+def sittings(state: OnlineState) -> Any:
+    """Return what is believed of raters' moods, in place; without moods, nothing."""
+    from hemf.inference.online_moods import no_sittings
+
+    if state.moods is None:
+        return no_sittings(state.stores["user"].mean.dtype)
+    return state.moods.arrays()
 
 
 def believed(side: Side) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class Rows(NamedTuple):
     length: Wholes
     other: Annotated[Any, "int32[::1]"]
     code: Annotated[Any, "{C}[::1]"]
-    """The history's lists; see `hemf.kernels.lists`."""
+    sitting: Annotated[Any, "int32[::1]"]
+    """The history's lists; see `hemf.kernels.lists`. Without moods there are no sittings."""
     gram: Table
     moment: Table
     square: Numbers
@@ -120,6 +121,29 @@ class Rules(NamedTuple):
     """Consider all communities at every refresh."""
     total: Numbers
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, or nothing where not every rating is listed."""
+    moods: Table
+    """What is believed of each sitting: `hemf.kernels.filtering`. Without moods, no rows."""
+
+
+class Sittings(NamedTuple):
+    """Sittings of raters while ratings arrive; see `hemf.kernels.filtering`.
+
+    Without moods none of it has an entry.
+    """
+
+    table: Table
+    """What is believed of each, (sittings, WIDTH); the same as in `Rules`."""
+    time: Wholes
+    links: Annotated[Any, "int32[:, ::1]"]
+    """The rater's sitting before, the one after, and the rater; -1 is none."""
+    last: Wholes
+    """The latest sitting of each rater, or -1."""
+    smoothed: Wholes
+    """Ratings that each rater had when all their moods were last brought to their optimum."""
+    used: Wholes
+    """How many sittings there are, in an array of one."""
+    prior: Numbers
+    """φ, τ² and γ²."""
 
 
 class Outer(NamedTuple):
@@ -151,6 +175,8 @@ class Scratch(NamedTuple):
     before: Vector
     past_mean: Vector
     past_second: Vector
+    moods: Numbers
+    """Sums over raters that nobody asks for."""
 
 
 def outer(mean: Any, second: Any) -> Outer:
@@ -185,4 +211,5 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
         before=np.zeros(total, dtype),
         past_mean=np.zeros(total, dtype),
         past_second=np.zeros(packed, dtype),
+        moods=np.zeros(8),
     )
