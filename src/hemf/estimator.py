@@ -11,7 +11,7 @@ import numpy as np
 from hemf.arguments import paired
 from hemf.fitted import SIDES, Fitted
 from hemf.parameters import choice, switch, whole_number
-from hemf.ratings import pairs_from_any
+from hemf.ratings import timed_pairs_from_any
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
@@ -49,8 +49,9 @@ class HeMF(Fitted):
         nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
     moods
-        Whether raters' moods are learnt: an offset that ratings of one sitting share, and that
-        lasts for some. Takes ratings with timestamps; see ``timestamps`` of `predict`.
+        Whether raters' moods are learnt, in batch and online: an offset that ratings of one
+        sitting share, and that lasts for some. Takes ratings with timestamps; see ``timestamps`` of
+        `predict`.
     implicit_features
         Whether which items a user has rated at all, and which users an item was rated by, say
         something of their tastes and offsets, whatever the ratings were. A side with features, of
@@ -216,7 +217,8 @@ class HeMF(Fitted):
         ``removed`` are pairs whose ratings are taken back. Where the history is not full, the model
         cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
-        ``columns`` are those of ``ratings`` and of ``removed``.
+        ``columns`` are those of ``ratings`` and of ``removed``. A model with ``moods`` takes
+        ratings with timestamps.
 
         All of the batch is learnt at once: the users it touches, then the items, then what they
         share. If anything is wrong with it, the model stays as it was. Threads wait for each other.
@@ -237,10 +239,11 @@ class HeMF(Fitted):
     ) -> Any:
         """Learn ratings one at a time, and return what was predicted of each just before.
 
-        They are taken in the order given, `Ratings` by their timestamps. With ``return_seconds``
-        also how long each took. What users and items share, their communities and the noise, is
-        brought up to date every so many ratings. Very first, 0 is predicted where no
-        ``rating_range`` is given.
+        They are taken in the order given, `Ratings` by their timestamps. A model with ``moods``
+        takes timestamps beside them, and predicts with the mood of that time as far as it is known
+        by then. With ``return_seconds`` also how long each took. What users and items share, their
+        communities and the noise, is brought up to date every so many ratings. Very first, 0 is
+        predicted where no ``rating_range`` is given.
 
         >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
@@ -286,6 +289,7 @@ class HeMF(Fitted):
         for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
         array. ``timestamps``, one or as many, say when: a model with ``moods`` then expects the
         mood of that time, and without them none in particular. Other models do not look at them.
+        Where pairs come with a column of timestamps, it is read unless others are given.
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
@@ -316,7 +320,10 @@ class HeMF(Fitted):
 
         if items is None:
             known_users, known_items = self._vocabularies()
-            users, items = pairs_from_any(users, users=known_users, items=known_items)
+            users, items, times = timed_pairs_from_any(
+                users, timed=self._has_moods, users=known_users, items=known_items
+            )
+            timestamps = times if timestamps is None else timestamps
         user_ids, item_ids, alone = paired(self._ids("user", users), self._ids("item", items))
         user_rows, left_rows = self._known_and_placed("user", user_ids)
         item_rows, right_rows = self._known_and_placed("item", item_ids)

@@ -18,6 +18,7 @@ from hemf.inference.history import History, RatingBook, by_pair
 from hemf.inference.online import ALL, OnlineOptions, OnlineState
 from hemf.inference.rowstore import RowArrays, RowStore
 from hemf.model.side import Side
+from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
 
 _SIDES = ("user", "item")
 # What a side holds anyway.
@@ -39,6 +40,8 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         arrays |= {name: getattr(store, name) for name in _STATISTICS}
         lists = store.history.to_rows()
         arrays |= dict(zip(("indptr", "indices", "codes"), lists, strict=True))
+        if state.moods is not None:
+            arrays["sittings"] = store.history.sittings()
         for name, array in arrays.items():
             members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
         stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
@@ -60,6 +63,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             for name in _BY_SIDE
         },
         "rng": _describe_rng(state.rng),
+        "moods": describe_online_moods(state.moods, members),
     }
 
 
@@ -74,10 +78,15 @@ def restore_online(
     _require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
     book.codes(values)
     _require(len(book) == values.size, "a rating is in the book twice")
+    moods = None
+    if form.get("moods") is not None:
+        moods = restore_online_moods(form["moods"], sides["user"], archive)
     stores = {}
     for name in _SIDES:
         other = sides["item" if name == "user" else "user"].n_rows
         stores[name] = _restore_store(form["stores"][name], name, sides[name], other, book, archive)
+        if moods is not None:
+            restore_sittings(stores[name].history, moods, name, archive)
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
     _require(_list_the_same(stores), "its users list other ratings than its items do")
@@ -100,6 +109,7 @@ def restore_online(
         book=book,
         options=options,
         rng=_restore_rng(form.get("rng")),
+        moods=moods,
         **plain,
     )
     state.even_codes()
@@ -122,10 +132,12 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
     """Whether every rating that one side lists is listed by the other too."""
     columns = []
     for name in _SIDES:
-        indptr, others, codes = stores[name].history.to_rows()
+        history = stores[name].history
+        indptr, others, codes = history.to_rows()
         rows, order = by_pair(name, indptr, others)
         pair = (rows, others) if name == "user" else (others, rows)
-        columns.append([column[order] for column in (*pair, codes)])
+        known = (*pair, codes, *([history.sittings()] if history.has_sittings else []))
+        columns.append([column[order] for column in known])
     return all(map(np.array_equal, *columns))
 
 

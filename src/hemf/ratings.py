@@ -264,12 +264,28 @@ def pairs_from_any(
     >>> pairs_from_any([("ann", "tea"), ("bob", "milk")])[1]
     array(['tea', 'milk'], dtype=object)
     """
+    return timed_pairs_from_any(data, columns, timed=False, users=users, items=items)[:2]
+
+
+def timed_pairs_from_any(
+    data: Any,
+    columns: ColumnChoice = None,
+    *,
+    timed: bool = True,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
+    """Read pairs as `pairs_from_any` does, and when they are, where that stands beside them.
+
+    >>> timed_pairs_from_any({"user": ["ann"], "item": ["tea"], "timestamp": [7]})[2]
+    array([7])
+    """
     if isinstance(data, Ratings):
         _reject_choice(columns)
         read = data._columns()
     else:
-        read = read_columns(data, columns, rated=False, users=users, items=items)
-    return read.users.decode(), read.items.decode()
+        read = read_columns(data, columns, rated=False, timed=timed, users=users, items=items)
+    return read.users.decode(), read.items.decode(), read.timestamps if timed else None
 
 
 def _reject_choice(columns: ColumnChoice) -> None:

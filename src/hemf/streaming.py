@@ -145,15 +145,9 @@ def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tu
     return tables
 
 
-def needs_times(model: HeMF) -> bool:
-    """Whether raters have moods, or will have once the model has learnt something."""
-    state = getattr(model, "state_", None)
-    return bool(model.moods) if state is None else getattr(state, "moods", None) is not None
-
-
 def _times(model: HeMF, read: Columns) -> Wholes | None:
     """Return when ratings were given, where the model asks for that."""
-    if not needs_times(model):
+    if not model._has_moods:
         return None
     if read.timestamps is None:
         raise DataError(

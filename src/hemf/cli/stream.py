@@ -99,7 +99,9 @@ def stream(
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
     read = read_rows(output, data, columns)
     rows = ordered(read, order, warm_start, limit, seed)
-    judged = None if test is None else read_test(output, test, columns, read)
+    judged: tuple[Any, ...] | None = None
+    if test is not None:
+        judged = read_test(output, test, columns, read)
     runs: list[Run] = []
     interrupted = False
     try:
@@ -173,7 +175,7 @@ def run(
     model: Any,
     rows: Rows,
     batch_size: int,
-    test: tuple[Any, Any, Any] | None,
+    test: tuple[Any, ...] | None,
     runs: list[Run],
 ) -> None:
     """Let a model learn the stream and add what was measured to ``runs``, come what may."""
@@ -286,10 +288,11 @@ def read_rows(
         return read_columns(path, chosen, users=users, items=items)
 
 
-def read_test(
-    output: Output, test: str, columns: str | None, stream: Columns
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """Read users, items and ratings to judge models on; ids are meant as those of the stream."""
+def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> tuple[Any, ...]:
+    """Read users, items, ratings and, if there are any, times to judge models on.
+
+    Ids are meant as those of the stream.
+    """
     from hemf.vocabulary import Vocabulary
 
     users, items = Vocabulary(), Vocabulary()
@@ -297,7 +300,8 @@ def read_test(
     items.add_coded(stream.items)
     withheld = arguments.read_ratings(output, test, columns, users=users, items=items)
     user_rows, item_rows, ratings = withheld.triples()
-    return withheld.users.ids[user_rows], withheld.items.ids[item_rows], ratings
+    times = () if withheld.timestamps is None else (withheld.timestamps,)
+    return withheld.users.ids[user_rows], withheld.items.ids[item_rows], ratings, *times
 
 
 def measured(name: str, stream: Prequential) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def update(
     known = {"users": model.ratings_.users, "items": model.ratings_.items}
     read = None if data is None else read_rows(output, data, columns, **known)
     rows = read and (read.users.decode(), read.items.decode(), read.ratings)
+    if rows is not None and read is not None and read.timestamps is not None:
+        rows = (*rows, read.timestamps)
     taken = None if removed is None else read_removed(model, removed, columns)
     before = model.n_users_, model.n_items_, model.n_ratings_
     begin = time.perf_counter()

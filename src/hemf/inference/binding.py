@@ -54,7 +54,7 @@ def rules(state: OnlineState) -> Any:
         least_share=options.least_share,
         thorough=int(options.thorough),
         total=state.total,
-        moods=sittings(state).table,
+        moods=sittings(state).moods,
     )
 
 

@@ -77,7 +77,7 @@ class Folding:
         )
         self._rows: dict[int, Any] = {}
         nothing = np.zeros(0, dtype)
-        self._rules = Rules(nothing, 1.0, -1, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 8))
+        self._rules = Rules(nothing, 1.0, -1, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2))
         self._memory = scratch(self._row, self._shared)
 
     def follow(self, side: Side) -> None:

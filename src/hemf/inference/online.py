@@ -268,14 +268,21 @@ class OnlineState:
         counts: Wholes = self.stores[name].count
         return counts if rows is None else np.asarray(counts[rows])
 
-    def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
+    def row_ratings(
+        self, name: str, row: int, *, as_given: bool = False
+    ) -> tuple[npt.NDArray[np.int32], Float64]:
         """Rows of the other side that a row has rated, ascending, and the standardised ratings.
 
-        They are those in the history.
+        They are those in the history, less moods unless they are to be ``as_given``.
         """
-        others, codes = self.stores[name].history.row(row)
+        history = self.stores[name].history
+        others, codes = history.row(row)
+        values = self.levels()[codes]
+        if self.moods is not None and not as_given:
+            first = int(history.start[row])
+            values -= self.moods.of(history.sitting[first : first + others.size])[0]
         order = np.argsort(others)
-        return others[order], self.levels()[codes[order]]
+        return others[order], values[order]
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, of the ratings on record."""
@@ -443,9 +450,7 @@ class OnlineState:
 
     # -- shared parameters -----------------------------------------------------------------------
 
-    def _errors(
-        self, users: Wholes, items: Wholes, codes: Wholes, seats: Any = None
-    ) -> Float64:
+    def _errors(self, users: Wholes, items: Wholes, codes: Wholes, seats: Any = None) -> Float64:
         """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
         from hemf.model.predictive import pair_moments
 

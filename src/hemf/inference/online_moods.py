@@ -25,7 +25,7 @@ Wholes = npt.NDArray[np.int64]
 Links = npt.NDArray[np.int32]
 
 LEAST_ROOM = 16  # sittings or raters
-GROWN = 0.1  # new ratings, of the sittings on record, after which all moods are smoothed
+GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
 
 
 @dataclass
@@ -33,6 +33,7 @@ class OnlineMoods:
     """Sittings, raters' latest ones, and the prior; see `hemf.kernels.structures.Sittings`."""
 
     table: Array
+    moods: Array
     time: Wholes
     links: Links
     last: Wholes
@@ -51,6 +52,7 @@ class OnlineMoods:
         width = _columns().WIDTH
         return cls(
             table=np.zeros((LEAST_ROOM, width), dtype),
+            moods=np.zeros((LEAST_ROOM, 2), dtype),
             time=np.zeros(LEAST_ROOM, np.int64),
             links=np.full((LEAST_ROOM, 3), -1, np.int32),
             last=np.full(LEAST_ROOM, -1, np.int64),
@@ -73,8 +75,8 @@ class OnlineMoods:
         new.time[:n] = moods.times
         new.table[:n, at.LEVEL] = posterior.level
         new.table[:n, at.LEVEL_SPREAD] = posterior.level_spread
-        new.table[:n, at.MEAN] = posterior.mean
-        new.table[:n, at.SPREAD] = posterior.spread
+        new.moods[:n, at.MEAN] = posterior.mean
+        new.moods[:n, at.SPREAD] = posterior.spread
         links = new.links[:n]
         links[:, at.RATER] = rater = np.repeat(np.arange(lengths.size), lengths)
         here = np.arange(n)
@@ -91,6 +93,7 @@ class OnlineMoods:
         prior = self.prior
         return Sittings(
             table=self.table,
+            moods=self.moods,
             time=self.time,
             links=self.links,
             last=self.last[: self.n_raters],
@@ -133,7 +136,8 @@ class OnlineMoods:
         number[~kept] = -1
         number = np.append(number, -1)  # where -1 looks
         count = int(kept.sum())
-        self.table[:count], self.time[:count] = self.table[:n][kept], self.time[:n][kept]
+        for array in (self.table, self.moods, self.time):
+            array[:count] = array[:n][kept]
         links = self.links[:n][kept]
         for column in (at.EARLIER, at.LATER):
             links[:, column] = number[links[:, column]]
@@ -152,11 +156,39 @@ class OnlineMoods:
         self.links[:n] = -1
         self.links[last, at.RATER] = raters
 
+    def check(self) -> None:
+        """Raise a `ValueError` where links, which compiled code believes, lead astray."""
+        at, n, raters = _columns(), int(self.used[0]), self.n_raters
+        links, last = self.links[:n], self.last[:raters]
+        chained = np.flatnonzero(links[:, at.RATER] >= 0)
+        earlier, later = links[chained, at.EARLIER], links[chained, at.LATER]
+        inside = (
+            (not n or (int(links.min()) >= -1 and int(links[:, : at.RATER].max()) < n))
+            and (not n or int(links[:, at.RATER].max()) < raters)
+            and (not raters or (int(last.min()) >= -1 and int(last.max()) < n))
+        )
+        if not inside:
+            raise ValueError("moods: a sitting is linked to one that is not there")
+        # Each is linked by the one before it, in order of time; the last of each rater is known.
+        before, ends = chained[earlier >= 0], chained[later < 0]
+        at_ends = np.full(raters, -1)
+        at_ends[links[ends, at.RATER]] = ends
+        there = links[before, at.EARLIER]
+        right = (
+            bool((links[there, at.LATER] == before).all())
+            and bool((links[there, at.RATER] == links[before, at.RATER]).all())
+            and bool((self.time[there] < self.time[before]).all())
+            and np.array_equal(at_ends, last)
+            and np.unique(links[ends, at.RATER]).size == ends.size
+        )
+        if not right or bool((self.moods[:n, at.SPREAD] < 0.0).any()):
+            raise ValueError("moods: the sittings of a rater are not one after the other")
+
     def _grow(self, room: int) -> None:
         if room <= self.time.size:
             return
         n = self.time.size
-        for name in ("table", "time", "links"):
+        for name in ("table", "moods", "time", "links"):
             old = getattr(self, name)
             grown = np.zeros((room, *old.shape[1:]), old.dtype)
             grown[:n] = old
@@ -169,15 +201,13 @@ class OnlineMoods:
         at, n, prior = _columns(), int(self.used[0]), self.prior
         self.table[:n] = 0.0
         self.table[:n, [at.LEVEL_SPREAD, at.UNCERTAIN]] = prior.variance
-        self.table[:n, at.SPREAD] = prior.variance + prior.extra
+        self.moods[:n] = 0.0
+        self.moods[:n, at.SPREAD] = prior.variance + prior.extra
 
     def of(self, seats: Any) -> tuple[Float64, Float64]:
         """Mean and variance of the moods of these sittings."""
-        at = _columns()
-        return (
-            self.table[seats, at.MEAN].astype(np.float64),
-            self.table[seats, at.SPREAD].astype(np.float64),
-        )
+        mean, spread = self.moods[seats].astype(np.float64).T
+        return mean, spread
 
     def at(self, users: Wholes, when: Wholes) -> tuple[Float64, Float64]:
         """Mean and variance of these users' moods at these times; -1 is a stranger.
@@ -193,9 +223,7 @@ class OnlineMoods:
         level, spread = values[:, columns.LEVEL], values[:, columns.LEVEL_SPREAD]
         product = np.zeros(order.size)
         product[:-1] = self._covariance(spread[:-1], spread[1:])
-        posterior = MoodPosterior(
-            level, spread, product, values[:, columns.MEAN], values[:, columns.SPREAD]
-        )
+        posterior = MoodPosterior(level, spread, product, *self.of(order))
         times = self.time[order]
         known = np.flatnonzero(users >= 0)
         place, found = np.zeros(users.size, np.int64), np.zeros(known.size, np.int64)
@@ -261,12 +289,13 @@ def _gaussian(apart: Float64, variance: Float64, prior: Float64 | float) -> floa
 
 @cache
 def no_sittings(dtype: Any) -> Any:
-    """What kernels take where raters have no moods."""
+    """Return what kernels take where raters have no moods."""
     from hemf.kernels.structures import Sittings
 
     whole = np.zeros(0, np.int64)
     return Sittings(
         table=np.zeros((0, _columns().WIDTH), dtype),
+        moods=np.zeros((0, 2), dtype),
         time=whole,
         links=np.zeros((0, 3), np.int32),
         last=whole,
@@ -351,9 +380,8 @@ def smooth(state: OnlineState, raters: Wholes, *, learn: bool = False) -> None:
         moods.prior = used
         run(raters, *both, rules, moods.arrays(), int(turn == 0), sums)
         if learn:
-            first, now, before, product, extra, n_raters, n_sittings = sums.tolist()
-            found = MoodSums(first, now, before, product, extra, 0.0, int(n_raters), int(n_sittings))
-            used = learn_prior(used, found)
+            *squares, n_raters, n_sittings = sums.tolist()
+            used = learn_prior(used, MoodSums(*squares, 0.0, int(n_raters), int(n_sittings)))
 
 
 def learn_when_due(state: OnlineState) -> None:
@@ -362,7 +390,7 @@ def learn_when_due(state: OnlineState) -> None:
     if moods is None or not state.is_complete or not store.n_rows:
         return
     turned = store.totals[2] - moods.refreshed >= store.n_rows
-    if turned and state.seen - moods.learnt_at >= GROWN * moods.used[0]:
+    if turned and state.seen - moods.learnt_at >= GROWN * store.history.n_ratings:
         learn(state)
 
 

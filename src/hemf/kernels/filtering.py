@@ -16,16 +16,18 @@ from hemf.kernels.compile import inner, kernel, step
 from hemf.kernels.mood import BEFORE, EXTRA, FIRST, NOW, PRODUCT
 from hemf.kernels.structures import Rows, Rules, Sittings
 
-LEVEL, LEVEL_SPREAD, MEAN, SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(8)
-"""Columns of the table: E l and Var l, E o and Var o; Σ τυ/σ² of the ratings of the sitting and the
-same of r - E[a·b], as they were when this was believed; E l and Var l before any of them."""
-WIDTH = 8
+MEAN, SPREAD = range(2)
+"""Columns of moods: E o and Var o, which every row that is refreshed looks up."""
+LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
+"""Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the sitting and the same of
+r - E[a·b], as they were when this was believed; E l and Var l before any of them."""
+WIDTH = 6
 EARLIER, LATER, RATER = range(3)
 """Columns of links."""
 RATERS, SITTINGS = 5, 6
 SUMS = 7
 """Of `hemf.kernels.mood`, without the divergence: how many raters and sittings there are."""
-GROWTH = 1.25  # of a rater's ratings, after which all their moods are brought to their optimum
+GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to their optimum
 
 
 @inner
@@ -51,7 +53,8 @@ def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
     innovation = prior[1] * (1.0 - phi * phi)
     if earlier >= 0 and later >= 0:
         share = phi / (1.0 + phi * phi)
-        one, other = np.float64(table[earlier, LEVEL_SPREAD]), np.float64(table[later, LEVEL_SPREAD])
+        one = np.float64(table[earlier, LEVEL_SPREAD])
+        other = np.float64(table[later, LEVEL_SPREAD])
         both = one + other + 2.0 * covariance(prior, one, other)
         level = share * (np.float64(table[earlier, LEVEL]) + np.float64(table[later, LEVEL]))
         return level, share * share * both + innovation / (1.0 + phi * phi)
@@ -64,13 +67,13 @@ def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
     )
 
 
-@step
+@inner
 def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
     """Return the sitting of a rater at a time; where it is not there, it begins.
 
     Of what is believed of moods, nothing changes.
     """
-    time, links, table = sittings.time, sittings.links, sittings.table
+    time, links, table, moods = sittings.time, sittings.links, sittings.table, sittings.moods
     earlier, later = sittings.last[i], np.int64(-1)
     while earlier >= 0 and time[earlier] > when:
         later = earlier
@@ -81,9 +84,9 @@ def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
     sittings.used[0] += 1
     expected, uncertain = ahead(sittings, earlier, later)
     time[s] = when
-    table[s, LEVEL] = table[s, MEAN] = table[s, EXPECTED] = expected
+    table[s, LEVEL] = table[s, EXPECTED] = moods[s, MEAN] = expected
     table[s, LEVEL_SPREAD] = table[s, UNCERTAIN] = uncertain
-    table[s, SPREAD] = uncertain + sittings.prior[2]
+    moods[s, SPREAD] = uncertain + sittings.prior[2]
     table[s, PRECISION] = table[s, PULL] = 0.0
     links[s, EARLIER] = links[s, LATER] = -1
     links[s, RATER] = i
@@ -105,8 +108,9 @@ def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
 
 
 @inner
-def believe(table: Any, s: int, extra: float) -> None:
+def believe(sittings: Any, s: int) -> None:
     """Write what is believed of a sitting, given what was before and the sums of its ratings."""
+    table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
     level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
     mean, whole = level, spread + extra
     if table[s, PRECISION] > 0.0:
@@ -118,7 +122,7 @@ def believe(table: Any, s: int, extra: float) -> None:
         mean = level + share * (left - level)
         whole = (1.0 - share) * (1.0 - share) * spread + share * noise
     table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
-    table[s, MEAN], table[s, SPREAD] = mean, whole
+    moods[s, MEAN], moods[s, SPREAD] = mean, whole
 
 
 @inner
@@ -130,7 +134,7 @@ def dot(mean: Any, other: Any) -> float:
     return product
 
 
-@step
+@inner
 def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: Any) -> float:
     """Take moods off these ratings of a list; return Σ w Var o."""
     spread = 0.0
@@ -141,7 +145,7 @@ def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: An
     return spread
 
 
-@step
+@inner
 def filter_listed(
     users: Any, items: Any, sittings: Any, rules: Any, i: int, s: int, published: Any
 ) -> None:
@@ -150,8 +154,8 @@ def filter_listed(
     All of its ratings are listed. The total of errors, which knows a rater as ``published``,
     follows.
     """
-    table = sittings.table
-    mean, spread = np.float64(table[s, MEAN]), np.float64(table[s, SPREAD])
+    table, moods = sittings.table, sittings.moods
+    mean, spread = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
     precision, pull, seen = 0.0, 0.0, 0.0
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
@@ -164,14 +168,14 @@ def filter_listed(
             if rules.total.size > 0:
                 seen += weight * (value - dot(published, items.mean[j]))
     table[s, PRECISION], table[s, PULL] = precision, pull
-    believe(table, s, sittings.prior[2])
+    believe(sittings, s)
     if rules.total.size > 0:
-        new, wide = np.float64(table[s, MEAN]), np.float64(table[s, SPREAD])
+        new, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
         change = precision * (new * new - mean * mean + wide - spread) - 2.0 * seen * (new - mean)
         rules.total[0] += rules.noise * change
 
 
-@step
+@inner
 def shift_sitting(
     users: Any, items: Any, rules: Any, i: int, s: int, mean: float, spread: float, moment: Any
 ) -> float:
@@ -203,7 +207,7 @@ def filter_one(
         weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
         table[s, PRECISION] += weight
         table[s, PULL] += weight * (np.float64(rules.levels[code]) - expected)
-        believe(table, s, sittings.prior[2])
+        believe(sittings, s)
 
 
 @step
@@ -242,7 +246,7 @@ def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
 
     The total of errors follows; ``sums`` are added to.
     """
-    table, links, prior = sittings.table, sittings.links, sittings.prior
+    table, links, prior, moods = sittings.table, sittings.links, sittings.prior, sittings.moods
     phi, extra = prior[0], prior[2]
     innovation = prior[1] * (1.0 - phi * phi)
     first = sittings.last[i]
@@ -280,10 +284,10 @@ def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
         noise = 1.0 / precision
         left, share = pull * noise, extra / (extra + noise)
         sums[EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (1.0 - share)
-        old, narrow = np.float64(table[s, MEAN]), np.float64(table[s, SPREAD])
-        table[s, MEAN] = here + share * (left - here)
-        table[s, SPREAD] = (1.0 - share) * (1.0 - share) * v + share * noise
-        mean, wide = np.float64(table[s, MEAN]), np.float64(table[s, SPREAD])
+        old, narrow = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
+        moods[s, MEAN] = here + share * (left - here)
+        moods[s, SPREAD] = (1.0 - share) * (1.0 - share) * v + share * noise
+        mean, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
         change += precision * (mean * mean - old * old + wide - narrow) - 2.0 * pull * (mean - old)
         sums[SITTINGS] += 1.0
         s = np.int64(links[s, EARLIER])
@@ -294,9 +298,7 @@ def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
 
 
 @kernel("int64[::1]", "int64[::1]", "int64[::1]", "int64", Sittings, "int64[::1]")
-def seat_all(
-    rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, seats: Any
-) -> None:
+def seat_all(rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, seats: Any) -> None:
     """Write the sitting of each rating that is not taken out."""
     for k in range(rows.size):
         if codes[k] >= 0:

@@ -103,9 +103,7 @@ def recall_all(user_rows: Any, item_rows: Any, users: Any, previous: Any) -> Non
             previous[k] = users.code[position]
 
 
-@kernel(
-    "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]"
-)
+@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]")
 def settle_all(
     rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any, memory: Any,
     seats: Any,
@@ -153,7 +151,7 @@ def stream(
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     complete = rules.window < 0 and user_shared.keep == 1.0
     waiting, kept, published = np.int64(-1), 0, user_memory.before
-    moods, moody = sittings.table, sittings.table.shape[0] > 0
+    moods, moody = sittings.moods, sittings.moods.shape[0] > 0
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]

@@ -122,7 +122,7 @@ class Rules(NamedTuple):
     total: Numbers
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, or nothing where not every rating is listed."""
     moods: Table
-    """What is believed of each sitting: `hemf.kernels.filtering`. Without moods, no rows."""
+    """E o and Var o of each sitting: `hemf.kernels.filtering`. Without moods, no rows."""
 
 
 class Sittings(NamedTuple):
@@ -132,7 +132,9 @@ class Sittings(NamedTuple):
     """
 
     table: Table
-    """What is believed of each, (sittings, WIDTH); the same as in `Rules`."""
+    """What is believed of each, (sittings, WIDTH)."""
+    moods: Table
+    """The same as in `Rules`."""
     time: Wholes
     links: Annotated[Any, "int32[:, ::1]"]
     """The rater's sitting before, the one after, and the rater; -1 is none."""
