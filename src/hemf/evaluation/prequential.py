@@ -261,7 +261,8 @@ class Prequential:
     def _learn(self, end: int) -> None:
         part = slice(self.start + self.ratings, self.start + end)
         users, items, ratings = (column[part] for column in self._columns)
-        batch, when = (users, items, ratings), {}
+        batch: tuple[Any, ...] = users, items, ratings
+        when: dict[str, Any] = {}
         if self._times is not None:
             batch, when = (*batch, self._times[part]), {"timestamps": self._times[part]}
         # Properties of a learner that has learnt nothing are not there.

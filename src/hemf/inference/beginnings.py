@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,9 +75,11 @@ def restart(state: OnlineState) -> OnlineState:
     if not values.size or not values.std() > 0.0:
         return state  # nothing that could be learnt from
     centre, unit = float(values.mean()), float(values.std())
-    tables, rows = {}, {}
+    tables: dict[str, tuple[Any, ...]] = {}
+    rows = {}
     for name, store in state.stores.items():
-        tables[name] = indptr, indices, codes = store.history.to_rows()
+        indptr, indices, codes = store.history.to_rows()
+        tables[name] = indptr, indices, codes
         if state.moods is not None:
             tables[name] = *tables[name], store.history.sittings()
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)

@@ -118,7 +118,7 @@ class OnlineState:
     def adopt(
         cls,
         state: BatchState,
-        ratings: dict[str, tuple[Wholes, Any, Any]],
+        ratings: dict[str, tuple[Any, ...]],
         book: RatingBook,
         options: OnlineOptions,
         *,

@@ -380,8 +380,11 @@ def smooth(state: OnlineState, raters: Wholes, *, learn: bool = False) -> None:
         moods.prior = used
         run(raters, *both, rules, moods.arrays(), int(turn == 0), sums)
         if learn:
-            *squares, n_raters, n_sittings = sums.tolist()
-            used = learn_prior(used, MoodSums(*squares, 0.0, int(n_raters), int(n_sittings)))
+            first, now, before, product, extra, *counts = sums.tolist()
+            n_raters, n_sittings = map(int, counts)
+            used = learn_prior(
+                used, MoodSums(first, now, before, product, extra, 0.0, n_raters, n_sittings)
+            )
 
 
 def learn_when_due(state: OnlineState) -> None:

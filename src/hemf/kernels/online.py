@@ -173,7 +173,7 @@ def stream(
         alike = True  # no sitting but the latest has another mood than it had
         if moody and rules.window < 0:
             grown = users.count[i] + 1 >= GROWTH * sittings.smoothed[i]
-            alike = previous < 0 and sitting == sittings.last[i] and not grown
+            alike = bool(previous < 0 and sitting == sittings.last[i] and not grown)
             if waiting == i and not alike:
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
                 copy_entries(users.mean[i], 0, published, 0, published.size)
