@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.inference.online_moods import no_sittings
+from hemf.inference.binding import no_sittings
 from hemf.kernels import online, reference_online
 from hemf.kernels.structures import Rows, Rules, Shared, outer, scratch
 from hemf.model.layout import Layout

@@ -7,12 +7,12 @@ distribution, wherever rows and prior have moved since, so that the bound can be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hemf.inference import binding
 from hemf.inference.history import History
 from hemf.inference.moods import ROUNDS, Moods
 from hemf.model.mood import MoodPosterior, MoodPrior, MoodSums, learn_prior, mood_at
@@ -287,24 +287,6 @@ def _gaussian(apart: Float64, variance: Float64, prior: Float64 | float) -> floa
     return 0.5 * float(np.sum(ratio + apart**2 / prior - 1.0 - np.log(ratio)))
 
 
-@cache
-def no_sittings(dtype: Any) -> Any:
-    """Return what kernels take where raters have no moods."""
-    from hemf.kernels.structures import Sittings
-
-    whole = np.zeros(0, np.int64)
-    return Sittings(
-        table=np.zeros((0, _columns().WIDTH), dtype),
-        moods=np.zeros((0, 2), dtype),
-        time=whole,
-        links=np.zeros((0, 3), np.int32),
-        last=whole,
-        smoothed=whole,
-        used=whole,
-        prior=np.zeros(0),
-    )
-
-
 def _columns() -> Any:
     from hemf.kernels import filtering
 
@@ -336,7 +318,6 @@ def seat(
 
     Where not every rating will be listed, each tells of its mood at once, in the order of time.
     """
-    from hemf.inference import binding
     from hemf.kernels import filtering
 
     nothing = np.zeros(0, np.int64)
@@ -367,7 +348,6 @@ def smooth(state: OnlineState, raters: Wholes, *, learn: bool = False) -> None:
 
     Every rating must be on record.
     """
-    from hemf.inference import binding
     from hemf.kernels.filtering import SUMS, smooth_all
 
     moods, dtype = state.moods, state.stores["user"].mean.dtype
