@@ -8,6 +8,7 @@ One thread, 20 factors. Prints every figure with its bar, and fails where one is
     python benchmarks/online.py --river V/bin/python  # an interpreter that has river
 
 time       MovieLens 1M by time, one rating at a time through `hemf stream`, after a tenth in batch
+moods      the same with and without raters' moods
 random     the classic training part in random order: test errors at every tenth, SGD beside
 nothing    MovieLens 100K by time, without a start
 batches    MovieLens 1M in batches of 1,000
@@ -99,15 +100,29 @@ def river_by_time(wanted: str | None) -> dict[str, Any]:
     return _streams.peer(python, stream, _streams.RIVER["time"], start=start)
 
 
-def by_time(setting: Setting) -> Iterator[Figure]:
+def hemf_by_time(setting: Setting, *more: str) -> dict[str, Any]:
+    """Stream MovieLens 1M by time as people do, and return what was measured."""
     path = FOLDER / "ml-1m.parquet"
     _streams.read("ml-1m")  # says what is wrong if it is not there
-    river = river_by_time(setting.river)
     command = [sys.executable, "-m", "hemf.cli", "stream", "--json", "--ratings", str(path)]
     command += ["--history", "full", "--warm-start", str(START), "--n-jobs", "1"]
-    command += ["--seed", str(setting.seed), "--set", f"n_factors={FACTORS}"]
+    command += ["--seed", str(setting.seed), "--set", f"n_factors={FACTORS}", *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    ours = json.loads(done.stdout)["models"][0]
+    return json.loads(done.stdout)["models"][0]
+
+
+def moods(setting: Setting) -> Iterator[Figure]:
+    plain, moody = hemf_by_time(setting), hemf_by_time(setting, "--set", "moods=true")
+    facts = f"{moody['rmse']:.4f}, without {plain['rmse']:.4f}"
+    yield Figure("RMSE by time, less with moods", plain["rmse"] - moody["rmse"], ">=", 0.003, facts)
+    costs = [1e6 * run["cpu_seconds"] / run["ratings"] for run in (moody, plain)]
+    facts = f"{costs[0]:.1f} µs, without {costs[1]:.1f} µs"
+    yield Figure("cost of a rating with moods, times", costs[0] / costs[1], "<=", 1.3, facts)
+
+
+def by_time(setting: Setting) -> Iterator[Figure]:
+    river = river_by_time(setting.river)
+    ours = hemf_by_time(setting)
     rate = ours["ratings"] / ours["cpu_seconds"]
     their_rate, (p50, p99) = river["ratings_per_second"], river["learn_us"]
     yield Figure("RMSE by time, full history", ours["rmse"], "<=", 0.8665, beside(river["rmse"]))
@@ -369,6 +384,7 @@ def drift(setting: Setting, memory: int = 33) -> Iterator[Figure]:
 
 SECTIONS: dict[str, Section] = {
     "time": by_time,
+    "moods": moods,
     "random": in_random_order,
     "nothing": from_nothing,
     "batches": in_batches,

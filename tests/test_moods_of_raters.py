@@ -139,13 +139,6 @@ def test_times_must_be_as_many_as_pairs(model):
         model.predict("u1", ["i1", "i2"], timestamps=[1.0, np.nan])
 
 
-@pytest.mark.parametrize("learn", ["partial_fit", "predict_then_learn"])
-def test_learning_online_says_that_it_does_not_know_moods(model, learn):
-    for any_model in (model, HeMF(moods=True)):
-        with pytest.raises(ParameterError, match="is not there for models with moods yet"):
-            getattr(any_model, learn)([("u1", "i1", 4.0)])
-
-
 def test_the_same_on_any_number_of_threads(parts):
     users, items, _, times = columns(parts[1])
     answers = [
@@ -189,6 +182,28 @@ def test_no_times_for_no_pairs(model):
     assert model.predict([], [], timestamps=[]).size == 0
     with pytest.raises(DataError, match="there are 0 timestamps for 2 pairs"):
         model.predict("u1", ["i1", "i2"], timestamps=[])
+
+
+def test_pairs_that_come_with_times_are_predicted_at_these(model, parts, tmp_path):
+    import pandas as pd
+
+    users, items, _, times = columns(parts[1])
+    at_time = model.predict(users, items, timestamps=times)
+    frame = pd.DataFrame({"user": users, "item": items, "timestamp": times})
+    assert model.predict(frame).tolist() == at_time.tolist()
+    assert model.predict(parts[1]).tolist() == at_time.tolist()
+    frame.to_csv(tmp_path / "pairs.csv", index=False)
+    assert model.predict(tmp_path / "pairs.csv").tolist() == at_time.tolist()
+    assert model.predict(frame, timestamps=7).tolist() == (
+        model.predict(users, items, timestamps=7).tolist()
+    )
+    without = model.predict(frame[["user", "item"]])
+    assert without.tolist() == model.predict(users, items).tolist()
+    plain = HeMF(**SMALL, max_sweeps=2).fit(parts[0])
+    frame["timestamp"] = "no time at all"  # and nobody looks
+    assert plain.predict(frame).tolist() == plain.predict(users, items).tolist()
+    with pytest.raises(DataError, match="timestamp"):
+        model.predict(frame)
 
 
 def test_a_date_is_a_time_in_seconds(model):

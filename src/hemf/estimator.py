@@ -48,8 +48,9 @@ class HeMF(Predicting):
         nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
     moods
-        Whether raters' moods are learnt: an offset that ratings of one sitting share, and that
-        lasts for some. Takes ratings with timestamps; see ``timestamps`` of `predict`.
+        Whether raters' moods are learnt, in batch and online: an offset that ratings of one
+        sitting share, and that lasts for some. Takes ratings with timestamps; see ``timestamps`` of
+        `predict`.
     implicit_features
         Whether which items a user has rated at all, and which users an item was rated by, say
         something of their tastes and offsets, whatever the ratings were. A side with features, of
@@ -217,7 +218,8 @@ class HeMF(Predicting):
         ``removed`` are pairs whose ratings are taken back. Where the history is not full, the model
         cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
-        ``columns`` are those of ``ratings`` and of ``removed``.
+        ``columns`` are those of ``ratings`` and of ``removed``. A model with ``moods`` takes
+        ratings with timestamps.
 
         ``user_features`` and ``item_features``, of the kind that `fit` was given, may come with
         ratings or without: of known ids in place of what they had, and of newcomers.
@@ -232,7 +234,6 @@ class HeMF(Predicting):
         from hemf.streaming import partial_fit
 
         with self._turn:
-            self._refuse_moods("partial_fit")
             partial_fit(
                 self,
                 ratings,
@@ -249,10 +250,11 @@ class HeMF(Predicting):
     ) -> Any:
         """Learn ratings one at a time, and return what was predicted of each just before.
 
-        They are taken in the order given, `Ratings` by their timestamps. With ``return_seconds``
-        also how long each took. What users and items share, their communities and the noise, is
-        brought up to date every so many ratings. Very first, 0 is predicted where no
-        ``rating_range`` is given.
+        They are taken in the order given, `Ratings` by their timestamps. A model with ``moods``
+        takes timestamps beside them, and predicts with the mood of that time as far as it is known
+        by then. With ``return_seconds`` also how long each took. What users and items share, their
+        communities and the noise, is brought up to date every so many ratings. Very first, 0 is
+        predicted where no ``rating_range`` is given.
 
         >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
@@ -261,7 +263,6 @@ class HeMF(Predicting):
         from hemf.streaming import predict_then_learn
 
         return_seconds = switch("return_seconds", return_seconds)
-        self._refuse_moods("predict_then_learn")
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
@@ -299,6 +300,7 @@ class HeMF(Predicting):
         for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
         array. ``timestamps``, one or as many, say when: a model with ``moods`` then expects the
         mood of that time, and without them none in particular. Other models do not look at them.
+        Where pairs come with a column of timestamps, it is read unless others are given.
 
         With ``return_std`` also the standard deviation, of the rating or, without
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
@@ -327,7 +329,7 @@ class HeMF(Predicting):
         self._fitted()
         from hemf.model.predictive import pair_moments
 
-        user_ids, item_ids, alone = self._pairs(users, items)
+        user_ids, item_ids, alone, timestamps = self._pairs(users, items, timestamps)
         user_rows, left_rows = self._known_and_placed("user", user_ids)
         item_rows, right_rows = self._known_and_placed("item", item_ids)
         if unknown == "error":

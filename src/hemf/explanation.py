@@ -258,11 +258,8 @@ def _strongest(
     model: HeMF, user_row: int, item_row: int, contributions: Floats, n: int
 ) -> tuple[Reason, ...]:
     state = model._fitted()
-    rated, standardised = state.row_ratings("user", user_row)
-    moods = getattr(state, "moods", None)
-    if moods is not None:  # the learning is from ratings less moods; people know what they gave
-        indptr = model._table.by_user.indptr
-        standardised = moods.ratings["user"][indptr[user_row] : indptr[user_row + 1]]
+    # The learning is from ratings less moods; people know what they gave.
+    rated, standardised = state.row_ratings("user", user_row, as_given=True)
     ratings = model.global_mean_ + model.rating_scale_ * standardised
     chosen = np.argsort(-np.abs(contributions), kind="stable")[:n]
     side = state.sides["item"]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.arguments import as_ids, as_times
-from hemf.errors import NotFittedError, ParameterError, UnknownIdError
+from hemf.errors import NotFittedError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
 
@@ -244,15 +244,13 @@ class Fitted(Parametrised):
         moods = getattr(self._fitted(), "moods", None)
         return 0.0 if moods is None else float(moods.prior.variance + moods.prior.extra)
 
-    def _refuse_moods(self, what: str) -> None:
-        """Raise an error where moods have a part in what is asked for."""
+    @property
+    def _has_moods(self) -> bool:
+        """Whether raters have moods, or will have once the model has learnt something."""
         state = getattr(self, "state_", None)
-        if getattr(state, "moods", None) is not None or (state is None and self.moods):
-            raise ParameterError(
-                f"{what} is not there for models with moods yet; fit the model again with all of "
-                "the ratings, or with moods=False",
-                value=what,
-            )
+        if state is None:
+            return bool(self.moods)
+        return getattr(state, "moods", None) is not None
 
     def _known_and_placed(
         self, side: str, ids: Any

@@ -88,7 +88,10 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
             side: describe_given(given, side, members) for side, given in model._given.items()
         },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
-        "moods": describe_moods(getattr(state, "moods", None), members),
+        # What is learnt online has them among what is needed to go on.
+        "moods": describe_moods(
+            getattr(state, "moods", None) if learner is None else None, members
+        ),
         "online": learner and describe_online(learner.state, members),
         "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},

@@ -20,6 +20,7 @@ from hemf.inference.online_features import told
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
+from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
 from hemf.online_features_io import check_voices, describe_row_features, restore_row_features
 
 _SIDES = ("user", "item")
@@ -42,6 +43,8 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         arrays |= {name: getattr(store, name) for name in _STATISTICS}
         lists = store.history.to_rows()
         arrays |= dict(zip(("indptr", "indices", "codes"), lists, strict=True))
+        if state.moods is not None:
+            arrays["sittings"] = store.history.sittings()
         for name, array in arrays.items():
             members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
         stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
@@ -64,6 +67,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         },
         "features": describe_row_features(state, members),
         "rng": _describe_rng(state.rng),
+        "moods": describe_online_moods(state.moods, members),
     }
 
 
@@ -78,10 +82,15 @@ def restore_online(
     _require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
     book.codes(values)
     _require(len(book) == values.size, "a rating is in the book twice")
+    moods = None
+    if form.get("moods") is not None:
+        moods = restore_online_moods(form["moods"], sides["user"], archive)
     stores = {}
     check_voices(sides)
     for name in _SIDES:
         stores[name] = _restore_store(form["stores"][name], name, sides, book, archive)
+        if moods is not None:
+            restore_sittings(stores[name].history, moods, name, archive)
         fits = stores[name].sums == (options.window != ALL)
         _require(fits, f"{name}: it has no sums of what its history does not keep")
     _require(_list_the_same(stores), "its users list other ratings than its items do")
@@ -104,6 +113,7 @@ def restore_online(
         book=book,
         options=options,
         rng=_restore_rng(form.get("rng")),
+        moods=moods,
         **plain,
     )
     state.even_codes()
@@ -128,10 +138,12 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
     """Whether every rating that one side lists is listed by the other too."""
     columns = []
     for name in _SIDES:
-        indptr, others, codes = stores[name].history.to_rows()
+        history = stores[name].history
+        indptr, others, codes = history.to_rows()
         rows, order = by_pair(name, indptr, others)
         pair = (rows, others) if name == "user" else (others, rows)
-        columns.append([column[order] for column in (*pair, codes)])
+        known = (*pair, codes, *([history.sittings()] if history.has_sittings else []))
+        columns.append([column[order] for column in known])
     return all(map(np.array_equal, *columns))
 
 

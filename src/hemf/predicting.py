@@ -14,7 +14,7 @@ from hemf.arguments import paired
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.evaluation import distribution
 from hemf.fitted import Fitted
-from hemf.ratings import pairs_from_any
+from hemf.ratings import timed_pairs_from_any
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -63,17 +63,23 @@ class Predicting(Fitted):
         """
         with self._turn:
             self._fitted()
-            user_ids, item_ids, _ = self._pairs(users, items)
-            mean, std = self.predict(user_ids, item_ids, timestamps=timestamps, return_std=True)
+            user_ids, item_ids, _, times = self._pairs(users, items, timestamps)
+            mean, std = self.predict(user_ids, item_ids, timestamps=times, return_std=True)
             freedom = self._freedom(user_ids, item_ids, std)
             return distribution.Predictive(mean, std, freedom)
 
-    def _pairs(self, users: Any, items: Any) -> tuple[Any, Any, bool]:
-        """Return ids of users and items, as many of either, and whether it was a single pair."""
+    def _pairs(self, users: Any, items: Any, timestamps: Any) -> tuple[Any, Any, bool, Any]:
+        """Return ids of users and items, as many of either, and whether it was a single pair.
+
+        Also when: as is said, or as the pairs themselves have it where moods ask for it.
+        """
         if items is None:
             known_users, known_items = self._vocabularies()
-            users, items = pairs_from_any(users, users=known_users, items=known_items)
-        return paired(self._ids("user", users), self._ids("item", items))
+            users, items, times = timed_pairs_from_any(
+                users, timed=self._has_moods, users=known_users, items=known_items
+            )
+            timestamps = times if timestamps is None else timestamps
+        return *paired(self._ids("user", users), self._ids("item", items)), timestamps
 
     def _freedom(self, user_ids: Any, item_ids: Any, std: Floats) -> Floats:
         """Degrees of freedom of each pair's distribution."""

@@ -137,6 +137,7 @@ class Ratings:
         user_rows: NDArray[np.int32],
         item_rows: NDArray[np.int32],
         values: NDArray[np.float32],
+        timestamps: NDArray[np.int64] | None = None,
     ) -> Ratings:
         """Make ratings of row numbers that were checked before; no pair is there twice.
 
@@ -146,7 +147,8 @@ class Ratings:
         """
         order, indptr, indices = _sorted_by_user(user_rows, item_rows, len(users), len(items))
         by_user = Sparse(indptr, indices, values[order])
-        return cls(users, items, by_user, transposed(by_user, len(items)))
+        times = None if timestamps is None else timestamps[order]
+        return cls(users, items, by_user, transposed(by_user, len(items)), times)
 
     def __repr__(self) -> str:
         return f"Ratings({self.n_users} users, {self.n_items} items, {self.n_ratings} ratings)"
@@ -262,12 +264,28 @@ def pairs_from_any(
     >>> pairs_from_any([("ann", "tea"), ("bob", "milk")])[1]
     array(['tea', 'milk'], dtype=object)
     """
+    return timed_pairs_from_any(data, columns, timed=False, users=users, items=items)[:2]
+
+
+def timed_pairs_from_any(
+    data: Any,
+    columns: ColumnChoice = None,
+    *,
+    timed: bool = True,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
+    """Read pairs as `pairs_from_any` does, and when they are, where that stands beside them.
+
+    >>> timed_pairs_from_any({"user": ["ann"], "item": ["tea"], "timestamp": [7]})[2]
+    array([7])
+    """
     if isinstance(data, Ratings):
         _reject_choice(columns)
         read = data._columns()
     else:
-        read = read_columns(data, columns, rated=False, users=users, items=items)
-    return read.users.decode(), read.items.decode()
+        read = read_columns(data, columns, rated=False, timed=timed, users=users, items=items)
+    return read.users.decode(), read.items.decode(), read.timestamps if timed else None
 
 
 def _reject_choice(columns: ColumnChoice) -> None:

@@ -18,6 +18,7 @@ from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
 from hemf.inference.online import OnlineState
+from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
@@ -25,6 +26,7 @@ from hemf.newcomers import check_beginning, introduce, read_more, sizes, take_mo
 from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
+from hemf.reading.readers import Columns
 from hemf.takebacks import (
     check_on_record,
     check_possible,
@@ -59,10 +61,12 @@ class Learner:
         """The ratings in the history, which need not be all that were learnt."""
         if self._table is None or self._table_of != self.state.changes:
             state = self.state
-            indptr, items, codes = state.stores["user"].history.to_rows()
+            history = state.stores["user"].history
+            indptr, items, codes = history.to_rows()
             users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
             values = state.book.values[codes]
-            self._table = Ratings.from_rows(self.users, self.items, users, items, values)
+            times = None if state.moods is None else state.moods.time[history.sittings()]
+            self._table = Ratings.from_rows(self.users, self.items, users, items, values, times)
             self._table_of = state.changes
         return self._table
 
@@ -81,9 +85,18 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
         data, fitted = model._table, model.state_
         assert isinstance(fitted, BatchState)
         book = RatingBook()
+        moods = None
+        if fitted.moods is not None:
+            moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
         with one_blas_thread():
             state = OnlineState.adopt(
-                fitted, _by_age(data, book), book, options, centre=model.global_mean_, rng=rng
+                fitted,
+                _by_age(data, book, fitted),
+                book,
+                options,
+                centre=model.global_mean_,
+                rng=rng,
+                moods=moods,
             )
         # Copies, and without ids that were added since the fit.
         users, items = (
@@ -112,12 +125,15 @@ def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
         )
 
 
-def _by_age(data: Ratings, book: RatingBook) -> dict[str, tuple[Wholes, Any, Any]]:
-    """Each side's ratings as compressed rows of codes, oldest first where times are known."""
+def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:
+    """Each side's ratings as compressed rows of codes, oldest first where times are known.
+
+    Where raters have moods, with the sitting of each.
+    """
     users, items, values = data.triples()
     codes = book.codes(values)
     times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
-    tables = {}
+    tables: dict[str, tuple[Any, ...]] = {}
     for name, own, other, n in (
         ("user", users, items, data.n_users),
         ("item", items, users, data.n_items),
@@ -126,7 +142,21 @@ def _by_age(data: Ratings, book: RatingBook) -> dict[str, tuple[Wholes, Any, Any
         indptr = np.zeros(n + 1, np.int64)
         np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
         tables[name] = indptr, other[order], codes[order]
+        if fitted.moods is not None:
+            tables[name] = *tables[name], fitted.moods.sitting["user"][order]
     return tables
+
+
+def _times(model: HeMF, read: Columns) -> Wholes | None:
+    """Return when ratings were given, where the model asks for that."""
+    if not model._has_moods:
+        return None
+    if read.timestamps is None:
+        raise DataError(
+            "moods are learnt from the times of ratings, and these have no timestamps; give them "
+            "as a fourth column, or learn with moods=False from the beginning"
+        )
+    return np.array(read.timestamps, np.int64)  # kernels take no array that is read-only
 
 
 # -- batches -----------------------------------------------------------------------------------
@@ -161,16 +191,18 @@ def partial_fit(
         values = np.empty(0, np.float32)
         user_ids: CodedIds | None = None
         item_ids: CodedIds | None = None
+        times = None
     else:
         assert read.ratings is not None
         values, user_ids, item_ids = read.ratings, read.users, read.items
+        times = _times(model, read)
     before = given_before(previous, values.size)
     check_range(model, values)
     if previous is not None and user_ids is not None and item_ids is not None:
         check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     if user_ids is not None and item_ids is not None and values.size:
-        user_ids, item_ids, values, before = without_repeats(
-            user_ids, item_ids, values, before, model.duplicates
+        user_ids, item_ids, values, before, times = without_repeats(
+            user_ids, item_ids, values, before, model.duplicates, times
         )
     taken = None
     if removed is not None:
@@ -209,8 +241,10 @@ def partial_fit(
             item_rows = np.concatenate([taken.items, item_rows])
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
             old = np.concatenate([taken.codes(state.book), old])
+            if times is not None:  # those of what is taken back nobody asks for
+                times = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
-            state.absorb(user_rows, item_rows, codes, old)
+            state.absorb(user_rows, item_rows, codes, old, times)
         model._take(learner, values)
 
 
@@ -222,6 +256,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     read = in_order(ratings, y, columns, users=users, items=items)
     assert read.ratings is not None
     values = np.ascontiguousarray(read.ratings)
+    times = _times(model, read)
     check_range(model, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
     with model._turn, uninterrupted(), one_blas_thread():
@@ -257,7 +292,9 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
             known, centre, unit = model.rating_range_, state.centre, state.unit
             rows = _arrive(state, arrivals, draws, part)
             introduce(model, learner, before)
-            forecasts, ticks = state.predict_then_learn(rows["user"], rows["item"], codes[part])
+            forecasts, ticks = state.predict_then_learn(
+                rows["user"], rows["item"], codes[part], None if times is None else times[part]
+            )
             model._take(learner, values[part])
         from hemf.kernels.clock import seconds as in_seconds
 

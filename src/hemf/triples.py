@@ -47,26 +47,29 @@ def in_order(
         user_ids, item_ids = pairs_from_any(ratings)
         times, values = ratings.timestamps, ratings.by_user.values
         order = slice(None) if times is None else np.argsort(times, kind="stable")
-        ratings, columns = (user_ids[order], item_ids[order], values[order]), None
+        by_time = () if times is None else (times[order],)
+        ratings, columns = (user_ids[order], item_ids[order], values[order], *by_time), None
     return read_columns(ratings, columns, users=users, items=items)
 
 
 def without_repeats(
-    users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str
-) -> tuple[CodedIds, CodedIds, Any, Any]:
+    users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str, times: Any = None
+) -> tuple[CodedIds, CodedIds, Any, Any, Any]:
     """Settle pairs that a batch holds more than once; ``before`` is what each was rated earlier.
+
+    Of ``times``, if there are any, the last of each pair is kept.
 
     >>> from hemf.reading.identifiers import factorise
     >>> users, items = factorise(["al", "bo", "al"]), factorise(["tea", "tea", "tea"])
     >>> values, nan = np.float32([5, 3, 4]), np.full(3, np.nan, np.float32)
-    >>> users, _, values, _ = without_repeats(users, items, values, nan, "mean")
+    >>> users, _, values, _, _ = without_repeats(users, items, values, nan, "mean")
     >>> users.decode().tolist(), values.tolist()
     (['bo', 'al'], [3.0, 4.5])
     """
     key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
     ascending = np.sort(key)
     if not (ascending[1:] == ascending[:-1]).any():
-        return users, items, values, before
+        return users, items, values, before, times
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
@@ -98,4 +101,5 @@ def without_repeats(
         replace(items, codes=items.codes[kept]),
         values[kept],
         before[first][inverse][kept],
+        None if times is None else times[kept],
     )

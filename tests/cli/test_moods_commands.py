@@ -45,14 +45,54 @@ def test_a_fitted_file_serves_every_command(files, run_in):
     ):
         run = run_in(*command, folder=files)
         assert run.code == 0, run.err
-    before = (files / "m.hemf").read_bytes()
-    update = run_in("update", "m.hemf", "test.csv", folder=files)
-    assert update.code != 0
-    assert "not there for models with moods yet" in update.err
-    assert (files / "m.hemf").read_bytes() == before
+    update = run_in("update", "m.hemf", "test.csv", "-o", "n.hemf", "--json", folder=files)
+    assert update.code == 0, update.err
+    assert update.json["ratings"] == update.json["changed"] + len(new_pairs(files))
+    before = (files / "n.hemf").read_bytes()
+    (files / "untimed.csv").write_text("user,item,rating\nu1,1-1,4\n")
+    untimed = run_in("update", "n.hemf", "untimed.csv", folder=files)
+    assert untimed.code != 0
+    assert "these have no timestamps" in untimed.err
+    assert (files / "n.hemf").read_bytes() == before
 
 
-@pytest.mark.parametrize("setting", ["moods=true", "implicit_features=true"])
+def new_pairs(files):
+    """Pairs of the test part that the training part does not have."""
+    pairs = {}
+    for name in ("train", "test"):
+        lines = (files / f"{name}.csv").read_text().splitlines()[1:]
+        pairs[name] = {tuple(line.split(",")[:2]) for line in lines}
+    return pairs["test"] - pairs["train"]
+
+
+def test_predict_looks_at_the_times_of_pairs(files, run_in):
+    fit = run_in("fit", "train.csv", "-o", "p.hemf", *SMALL, folder=files)
+    assert fit.code == 0, fit.err
+    timed = run_in("predict", "p.hemf", "test.csv", "--json", folder=files).json
+    lines = (files / "test.csv").read_text().splitlines()
+    (files / "pairs.csv").write_text("\n".join(",".join(x.split(",")[:2]) for x in lines))
+    plain = run_in("predict", "p.hemf", "pairs.csv", "--json", folder=files).json
+    actual = np.array([float(line.split(",")[2]) for line in lines[1:]])
+    errors = [
+        float(np.mean((np.array([p["mean"] for p in answer["predictions"]]) - actual) ** 2))
+        for answer in (timed, plain)
+    ]
+    assert errors[0] < 0.8 * errors[1]
+
+
+@pytest.mark.parametrize("batch_size", ["1", "100"])
+def test_stream_predicts_with_the_mood_of_the_time(files, run_in, batch_size):
+    data = ("stream", "--ratings", "train.csv", "--test", "test.csv", "--warm-start", "0.3",
+            "--batch-size", batch_size, "--json")  # fmt: skip
+    moody = run_in(*data, *SMALL, folder=files)
+    assert moody.code == 0, moody.err
+    plain = run_in(*data, *SMALL[:-2], folder=files)
+    if batch_size == "1":  # a batch is predicted before any of its sittings is known
+        assert moody.json["rmse"] < 0.9 * plain.json["rmse"]
+    assert moody.json["test_rmse"] < 0.8 * plain.json["test_rmse"]
+
+
+@pytest.mark.parametrize("setting", ["implicit_features=true"])
 def test_stream_refuses_before_anything_is_fitted(files, run_in, setting):
     run = run_in("stream", "--ratings", "train.csv", "--warm-start", "0.5", "--set", setting,
                  folder=files)  # fmt: skip

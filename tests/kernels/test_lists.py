@@ -12,6 +12,7 @@ from hemf.kernels import lists
 
 GUARD = -7
 """What the pool holds outside of the lists."""
+NO_SITTINGS = np.zeros(0, np.int32)
 
 
 @numba.njit
@@ -91,7 +92,7 @@ def test_lists_that_do_not_fit_into_the_pools_stay_where_they_are() -> None:
     room, used, rows = length.copy(), np.array([2]), np.array([1])
     extend = lists.extend.compiled(np.float64)
     before = [part.copy() for part in (start, length, room, used, other, code)]
-    assert not extend(rows, np.array([1]), start, length, room, used, other, code, 1)
+    assert not extend(rows, np.array([1]), start, length, room, used, other, code, 1, NO_SITTINGS)
     for part, old in zip((start, length, room, used, other, code), before, strict=True):
         assert np.array_equal(part, old)
 
@@ -100,8 +101,8 @@ def test_a_list_moves_to_the_end_of_the_pools_only_if_it_lacks_room() -> None:
     start, length, other, code = pools([4, 5], before=0, after=8)
     room, used, rows = np.array([0, 3]), np.array([3]), np.array([1])
     extend = lists.extend.compiled(np.float64)
-    assert extend(rows, np.array([1]), start, length, room, used, other, code, 1)
+    assert extend(rows, np.array([1]), start, length, room, used, other, code, 1, NO_SITTINGS)
     assert (start[1], room[1], used[0]) == (0, 3, 3)
-    assert extend(rows, np.array([2]), start, length, room, used, other, code, 1)
+    assert extend(rows, np.array([2]), start, length, room, used, other, code, 1, NO_SITTINGS)
     assert (start[1], room[1], used[0]) == (3, 4, 7)
     assert (other[3:5].tolist(), code[3:5].tolist()) == ([4, 5], [0, 1])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hemf.inference.binding import no_sittings
 from hemf.kernels import online, reference_online
 from hemf.kernels.structures import Rows, Rules, Shared, outer, scratch
 from hemf.model.layout import Layout
@@ -19,6 +20,8 @@ ALL = -1
 ROOM = 100  # ratings that fit into a row's list
 LEVELS = 7
 SIDES = ("user", "item")
+NOWHERE = np.zeros(0, np.int64)
+"""Sittings or times of ratings without moods."""
 
 
 def shared_of(
@@ -105,6 +108,7 @@ def rows_of(
         length=np.zeros(n, np.int64),
         other=np.full(n * ROOM, -7, np.int32),
         code=np.zeros(n * ROOM, np.uint16),
+        sitting=np.zeros(0, np.int32),
         gram=(older[:, None] * second).astype(dtype)[:, : layout.packed * sums],
         moment=(older[:, None] * rng.normal(size=mean.shape)).astype(dtype)[
             :, : layout.total * sums
@@ -177,7 +181,7 @@ def case(
     levels = rng.normal(size=LEVELS)
     made["rules"] = rules = Rules(
         levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, least_share, int(thorough),
-        np.zeros(2 * int(window == ALL and keep == 1.0)),
+        np.zeros(2 * int(window == ALL and keep == 1.0)), np.zeros((0, 2), dtype),
     )  # fmt: skip
     reference_online.add_up(made["user"], made["item"], rules)
     return made
@@ -326,7 +330,7 @@ def test_records_equal_the_reference(seed: int, keep: float, **shape: Any) -> No
         state, is_new = copied(made), np.full(12, -7)
         run(
             users, items, codes, before, state["user"], state["item"], state["rules"], keep, is_new,
-            filled(outer(state["user"].mean, state["user"].second)),
+            filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
         )  # fmt: skip
         results.append((state, is_new))
     (ours, ours_new), (theirs, theirs_new) = results
@@ -356,7 +360,8 @@ def streamed(
             state["user shared"], state["item shared"], state["rules"],
             forecasts[part], errors[part], spent[part],
             *(filled(scratch(state[name], state[f"{name} shared"])) for name in SIDES),
-            filled(outer(state["user"].mean, state["user"].second)),
+            filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
+            no_sittings(state["user"].mean.dtype),
         )  # fmt: skip
     return state, forecasts, errors
 
@@ -568,7 +573,7 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
     codes = rng.integers(0, LEVELS, rated.size)
     compiled("record_all", made)(
         np.zeros_like(rated), rated, codes, np.full(rated.size, -1), own, other, made["rules"],
-        keep, np.zeros_like(rated), outer(own.mean, own.second),
+        keep, np.zeros_like(rated), outer(own.mean, own.second), NOWHERE,
     )  # fmt: skip
     weights = keep ** np.arange(rated.size)[::-1]
     G, h, squares = reference_online.data_part(own, other, made["user shared"], made["rules"], 0)
@@ -671,8 +676,9 @@ def test_strided_memory_of_sums_is_a_type_error(field: str, rng: np.random.Gener
     nothing = np.zeros(0, np.int64)
     with pytest.raises(TypeError):
         compiled("settle_all", made)(
-            nothing, nothing, nothing, made["user"], made["item"], made["rules"], 1.0, memory
-        )
+            nothing, nothing, nothing, made["user"], made["item"], made["rules"], 1.0, memory,
+            NOWHERE,
+        )  # fmt: skip
 
 
 def test_mixed_storage_is_a_type_error(rng: np.random.Generator) -> None:

@@ -179,6 +179,7 @@ def record(
     binding.kernel(state, "record_all")(
         rows[name], rows[OTHER[name]], codes, before, *state._pair(name), binding.rules(state),
         state.options.forgetting[name], np.zeros(codes.size, np.int64), binding.outer(state),
+        np.zeros(0, np.int64),
     )  # fmt: skip
 
 

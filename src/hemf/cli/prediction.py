@@ -41,11 +41,12 @@ def predict(
 ) -> None:
     """Predict the ratings of pairs.
 
-    Gives mean, standard deviation, and whether user and item are known to the model.
+    Gives mean, standard deviation, and whether user and item are known to the model. A model with
+    moods predicts them at their timestamps, where the file has these.
     """
     from hemf import HeMF
     from hemf.cli.tables import check_table_name, write_table
-    from hemf.ratings import pairs_from_any
+    from hemf.ratings import timed_pairs_from_any
 
     check_table_name(target)
     arguments.check_writable(target, apart_from=[pairs, model_file])
@@ -53,13 +54,16 @@ def predict(
         model = HeMF.load(model_file)
     with output.status(f"predicting {pairs}"):
         known_ids = model.ratings_
-        users, items = pairs_from_any(
+        users, items, times = timed_pairs_from_any(
             pairs,
             arguments.parse_columns(columns),
+            timed=model._has_moods,
             users=known_ids.users,
             items=known_ids.items,
         )
-        mean, std, known = model.predict(users, items, return_std=True, return_known=True)
+        mean, std, known = model.predict(
+            users, items, timestamps=times, return_std=True, return_known=True
+        )
         table = {"user": users, "item": items, "mean": mean, "std": std, "known": known}
         if target is not None:
             write_table(target, table)

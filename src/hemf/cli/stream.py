@@ -99,7 +99,9 @@ def stream(
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
     read = read_rows(output, data, columns)
     rows = ordered(read, order, warm_start, limit, seed)
-    judged = None if test is None else read_test(output, test, columns, read)
+    judged: tuple[Any, ...] | None = None
+    if test is not None:
+        judged = read_test(output, test, columns, read)
     runs: list[Run] = []
     interrupted = False
     try:
@@ -133,6 +135,7 @@ class Rows:
     users: NDArray[Any]
     items: NDArray[Any]
     ratings: NDArray[np.float32]
+    times: NDArray[np.int64] | None
     start: int
     order: str
 
@@ -160,6 +163,7 @@ def ordered(
         read.users.decode()[positions],
         read.items.decode()[positions],
         read.ratings[positions],
+        None if read.timestamps is None else read.timestamps[positions],
         warm_start_size(len(positions), warm_start),
         str(order or ("file" if read.timestamps is None else "time")),
     )
@@ -171,7 +175,7 @@ def run(
     model: Any,
     rows: Rows,
     batch_size: int,
-    test: tuple[Any, Any, Any] | None,
+    test: tuple[Any, ...] | None,
     runs: list[Run],
 ) -> None:
     """Let a model learn the stream and add what was measured to ``runs``, come what may."""
@@ -183,8 +187,12 @@ def run(
     columns = rows.users, rows.items, rows.ratings
     if rows.start:
         beginning = tuple(column[: rows.start] for column in columns)
+        if rows.times is not None and getattr(model, "moods", False):
+            beginning += (rows.times[: rows.start],)
         learn(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))
-    stream = Prequential(model, *columns, start=rows.start, batch_size=batch_size, test=test)
+    stream = Prequential(
+        model, *columns, timestamps=rows.times, start=rows.start, batch_size=batch_size, test=test
+    )
     try:
         with (
             StreamProgress(output, name, [done.row for done in runs]) as progress,
@@ -224,7 +232,6 @@ def new_models(
         model = STREAMING[name]([*map(quoted, [*fitting, *own])], seed, n_jobs)
         if isinstance(model, HeMF):
             online_options(model)
-            model._refuse_moods("hemf stream")
         models.append((text, model))
     return models
 
@@ -280,10 +287,11 @@ def read_rows(
         return read_columns(path, chosen, users=users, items=items)
 
 
-def read_test(
-    output: Output, test: str, columns: str | None, stream: Columns
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """Read users, items and ratings to judge models on; ids are meant as those of the stream."""
+def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> tuple[Any, ...]:
+    """Read users, items, ratings and, if there are any, times to judge models on.
+
+    Ids are meant as those of the stream.
+    """
     from hemf.vocabulary import Vocabulary
 
     users, items = Vocabulary(), Vocabulary()
@@ -291,7 +299,8 @@ def read_test(
     items.add_coded(stream.items)
     withheld = arguments.read_ratings(output, test, columns, users=users, items=items)
     user_rows, item_rows, ratings = withheld.triples()
-    return withheld.users.ids[user_rows], withheld.items.ids[item_rows], ratings
+    times = () if withheld.timestamps is None else (withheld.timestamps,)
+    return withheld.users.ids[user_rows], withheld.items.ids[item_rows], ratings, *times
 
 
 def measured(name: str, stream: Prequential) -> dict[str, Any]:

@@ -73,7 +73,10 @@ def update(
         model = HeMF.load(model_file)
     known = {"users": model.ratings_.users, "items": model.ratings_.items}
     read = None if data is None else read_rows(output, data, columns, **known)
-    rows = read and (read.users.decode(), read.items.decode(), read.ratings)
+    rows: tuple[Any, ...] | None = None
+    if read is not None:
+        times = () if read.timestamps is None else (read.timestamps,)
+        rows = read.users.decode(), read.items.decode(), read.ratings, *times
     taken = None if removed is None else read_removed(model, removed, columns)
     old = (
         None if previous is None or rows is None else read_previous(model, previous, columns, rows)

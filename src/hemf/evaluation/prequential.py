@@ -123,7 +123,8 @@ class Prequential:
     whole, then learnt whole, but for the first of a learner that has learnt nothing: there is
     nothing to predict it from, so it goes in one by one.
 
-    ``test`` are users, items and ratings that are predicted at every tenth of the stream. Times
+    ``timestamps`` say when ratings were given, to a learner that has ``moods``. ``test`` are users,
+    items and ratings, and maybe timestamps, that are predicted at every tenth of the stream. Times
     are those of predicting and learning the stream alone. After an interruption, what was
     measured so far is there to be asked for.
     """
@@ -135,13 +136,18 @@ class Prequential:
         items: Any,
         ratings: ArrayLike,
         *,
+        timestamps: ArrayLike | None = None,
         start: int = 0,
         batch_size: int = 1,
-        test: tuple[Any, Any, Any] | None = None,
+        test: tuple[Any, ...] | None = None,
     ) -> None:
         values = np.asarray(ratings, dtype=np.float32)
         user_codes, item_codes = factorise(users, "user"), factorise(items, "item")
         lengths = {len(user_codes), len(item_codes), len(values)}
+        # Others would have to take a keyword that means nothing to them.
+        times = None if timestamps is None or not getattr(learner, "moods", False) else timestamps
+        self._times = None if times is None else np.asarray(times)
+        lengths |= set() if self._times is None else {len(self._times)}
         if len(lengths) > 1:
             raise DataError(f"lengths differ: {sorted(lengths)}; give one value a row")
         if not 0 <= start < len(values):
@@ -255,16 +261,18 @@ class Prequential:
     def _learn(self, end: int) -> None:
         part = slice(self.start + self.ratings, self.start + end)
         users, items, ratings = (column[part] for column in self._columns)
+        batch: tuple[Any, ...] = users, items, ratings
+        when: dict[str, Any] = {}
+        if self._times is not None:
+            batch, when = (*batch, self._times[part]), {"timestamps": self._times[part]}
         # Properties of a learner that has learnt nothing are not there.
         one_by_one = self.batch_size == 1 or not hasattr(self.learner, "n_users_")
         wall, cpu = time.perf_counter(), time.process_time()
         if one_by_one:
-            expected, seconds = self.learner.predict_then_learn(
-                (users, items, ratings), return_seconds=True
-            )
+            expected, seconds = self.learner.predict_then_learn(batch, return_seconds=True)
         else:
-            expected = self.learner.predict(users, items)
-            self.learner.partial_fit((users, items, ratings))
+            expected = self.learner.predict(users, items, **when)
+            self.learner.partial_fit(batch)
         spent = time.perf_counter() - wall
         self.seconds += spent
         self.cpu_seconds += time.process_time() - cpu
@@ -293,8 +301,9 @@ class Prequential:
     def _tested(self) -> float | None:
         if self._test is None:
             return None
-        users, items, ratings = self._test
-        return rmse(ratings, self.learner.predict(users, items))
+        users, items, ratings, *times = self._test
+        when = {"timestamps": times[0]} if times and self._times is not None else {}
+        return rmse(ratings, self.learner.predict(users, items, **when))
 
 
 def _marks(n: int) -> Positions:

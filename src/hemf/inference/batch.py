@@ -90,11 +90,19 @@ class BatchState:
         indptr = self.rows[name].indptr
         return np.diff(indptr) if rows is None else indptr[1:].take(rows) - indptr[:-1].take(rows)
 
-    def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
-        """Rows of the other side that a row has rated, ascending, and the standardised ratings."""
+    def row_ratings(
+        self, name: str, row: int, *, as_given: bool = False
+    ) -> tuple[npt.NDArray[np.int32], Float64]:
+        """Rows of the other side that a row has rated, ascending, and the standardised ratings.
+
+        They are less moods, where there are any, unless they are to be ``as_given``.
+        """
         rows = self.rows[name]
         span = slice(rows.indptr[row], rows.indptr[row + 1])
-        return rows.indices[span], rows.values[span].astype(np.float64)
+        values = rows.values
+        if as_given and self.moods is not None:
+            values = self.moods.ratings[name]
+        return rows.indices[span], values[span].astype(np.float64)
 
     def copy(self) -> BatchState:
         """Return a state that can be swept without touching this one; the ratings are shared."""

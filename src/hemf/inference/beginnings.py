@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hemf.engines.threads import Rows
+from hemf.inference import online_moods
 from hemf.inference.batch import SIDES, learn_noise, update_side
 from hemf.inference.fit import start_state
 from hemf.inference.regress import learn_precisions
@@ -78,9 +79,13 @@ def restart(state: OnlineState) -> OnlineState:
         state.restart_at = 2 * state.seen
         return state  # nothing that could be learnt from
     centre, unit = float(values.mean()), float(values.std())
-    tables, rows = {}, {}
+    tables: dict[str, tuple[Any, ...]] = {}
+    rows = {}
     for name, store in state.stores.items():
-        tables[name] = indptr, indices, codes = store.history.to_rows()
+        indptr, indices, codes = store.history.to_rows()
+        tables[name] = indptr, indices, codes
+        if state.moods is not None:
+            tables[name] = *tables[name], store.history.sittings()
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
         rows[name] = Rows(indptr, indices, levels)
     assert state.fit is not None
@@ -99,9 +104,15 @@ def restart(state: OnlineState) -> OnlineState:
         if state.options.evb is not None and state.fit.schedule.features_due(number):
             for side in batch.sides.values():
                 learn_precisions(side)
+    moods = state.moods
+    if moods is not None:
+        moods.reset()
     fresh = type(state).adopt(
-        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1
-    )
+        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1,
+        moods=moods,
+    )  # fmt: skip
+    if moods is not None:
+        online_moods.learn(fresh)
     fresh.fit, fresh.changes = state.fit, state.changes
     fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
     return fresh

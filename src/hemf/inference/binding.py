@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def rows(state: OnlineState, name: str) -> Any:
 
     store = state.stores[name]
     history = store.history
-    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code")}
+    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code", "sitting")}
     return Rows(**store.in_use(), **lists)
 
 
@@ -54,6 +55,33 @@ def rules(state: OnlineState) -> Any:
         least_share=options.least_share,
         thorough=int(options.thorough),
         total=state.total,
+        moods=sittings(state).moods,
+    )
+
+
+def sittings(state: OnlineState) -> Any:
+    """Return what is believed of raters' moods, in place; without moods, nothing."""
+    if state.moods is None:
+        return no_sittings(state.stores["user"].mean.dtype)
+    return state.moods.arrays()
+
+
+@cache
+def no_sittings(dtype: Any) -> Any:
+    """Return what kernels take where raters have no moods."""
+    from hemf.kernels.filtering import WIDTH
+    from hemf.kernels.structures import Sittings
+
+    whole = np.zeros(0, np.int64)
+    return Sittings(
+        table=np.zeros((0, WIDTH), dtype),
+        moods=np.zeros((0, 2), dtype),
+        time=whole,
+        links=np.zeros((0, 3), np.int32),
+        last=whole,
+        smoothed=whole,
+        used=whole,
+        prior=np.zeros(0),
     )
 
 

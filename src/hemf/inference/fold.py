@@ -89,6 +89,7 @@ class Folding:
             length=np.zeros(1, np.int64),
             other=np.zeros(0, np.int32),
             code=np.zeros(0, np.uint16),
+            sitting=np.zeros(0, np.int32),
         )
         self._shared = Shared(
             **believed(side),
@@ -103,7 +104,8 @@ class Folding:
             change=0.0,
         )
         self._rows: dict[int, Any] = {}
-        self._rules = Rules(np.zeros(0, dtype), 1.0, -1, LEAST_SHARE, 0, np.zeros(0))
+        nothing = np.zeros(0, dtype)
+        self._rules = Rules(nothing, 1.0, -1, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2))
         self._memory = scratch(self._row, self._shared)
 
     def follow(self, side: Side) -> None:

@@ -2,7 +2,8 @@
 
 A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, which is
 the place of its value in a `RatingBook`. Where more than 65,536 different values occur, codes take
-4 bytes, and a rating 16.
+4 bytes, and a rating 16. Where raters have moods, each side also has the number of the rating's
+sitting: 8 bytes more.
 """
 
 from __future__ import annotations
@@ -151,19 +152,27 @@ class History:
     """Pool of the lists' rows of the other side."""
     code: Codes
     """Pool of the lists' codes, 16 bits each or, after `widen`, 32."""
+    sitting: RowNumbers
+    """Pool of the lists' sittings, of no size where there are none."""
 
-    def __init__(self, n_rows: int = 0) -> None:
+    def __init__(self, n_rows: int = 0, *, has_sittings: bool = False) -> None:
         self._lists: Integers = np.zeros((3, n_rows), np.int64)
         self._count = n_rows
         # In an array, so that the kernel that moves lists can say itself where they end: an
         # interruption must not come between.
         self._used: Integers = np.zeros(1, np.int64)
         self.other, self.code = np.empty(0, np.int32), np.empty(0, np.uint16)
+        self.sitting, self.has_sittings = np.empty(0, np.int32), has_sittings
 
     @classmethod
-    def from_rows(cls, indptr: Any, indices: Any, codes: Any) -> History:
-        """Hold the lists ``indptr[i]`` to ``indptr[i + 1]`` of ``indices`` and ``codes``."""
-        history = cls(len(indptr) - 1)
+    def from_rows(cls, indptr: Any, indices: Any, codes: Any, sittings: Any = None) -> History:
+        """Hold the lists ``indptr[i]`` to ``indptr[i + 1]`` of ``indices`` and ``codes``.
+
+        ``sittings`` are those of the ratings, where raters have moods.
+        """
+        history = cls(len(indptr) - 1, has_sittings=sittings is not None)
+        if sittings is not None:
+            history.sitting = np.array(sittings, np.int32)
         wide = len(codes) > 0 and int(codes.max()) >= NARROW_CODES
         history._lists[0] = indptr[:-1]
         history._lists[1:] = np.diff(indptr)
@@ -200,7 +209,8 @@ class History:
     @property
     def nbytes(self) -> int:
         """Memory of the lists, room to grow included; it does not shrink."""
-        return self._lists.nbytes + self.other.nbytes + self.code.nbytes
+        pools = self.other.nbytes + self.code.nbytes + self.sitting.nbytes
+        return self._lists.nbytes + pools
 
     def add_rows(self, n: int) -> None:
         """Add n rows without entries."""
@@ -230,8 +240,9 @@ class History:
         halves, width = self._halves()
         lists = self._lists
         if not _kernels().extend(
-            rows, extra, lists[0], lists[1], lists[2], self._used, self.other, halves, width
-        ):
+            rows, extra, lists[0], lists[1], lists[2], self._used, self.other, halves, width,
+            self.sitting,
+        ):  # fmt: skip
             self._rebuild(rows, extra)
 
     def widen(self) -> None:
@@ -252,14 +263,21 @@ class History:
         [[0, 0, 0, 0], [], []]
         """
         indptr = np.concatenate([[0], np.cumsum(self.length)])
-        indices, codes = self._gathered(indptr[:-1], int(indptr[-1]))
+        indices, codes, _ = self._gathered(indptr[:-1], int(indptr[-1]))
         return indptr, indices, codes
+
+    def sittings(self) -> RowNumbers:
+        """Return the sitting of each entry that `to_rows` returns; of no size without moods."""
+        ends = np.cumsum(self.length)
+        last = int(ends[-1]) if ends.size else 0
+        return self._gathered(ends - self.length, last)[2]
 
     def copy(self) -> History:
         """Return the same history, apart from this one."""
         other = History.__new__(History)
         other._lists, other._count, other._used = self._lists.copy(), self._count, self._used.copy()
         other.other, other.code = self.other.copy(), self.code.copy()
+        other.sitting, other.has_sittings = self.sitting.copy(), self.has_sittings
         return other
 
     def _rebuild(self, rows: Integers, extra: Integers) -> None:
@@ -270,13 +288,15 @@ class History:
         end = _kernels().lay_out(rows, extra, length, self.room, start, room)
         # Looking at all rows has to pay even where most of them are empty.
         free = max(end // 3, count // 4, LEAST_ROOM)
-        other, code = self._gathered(start, end + free)
+        other, code, sitting = self._gathered(start, end + free)
         used = np.array([end])
         self._lists, self._used, self.other, self.code = lists, used, other, code
+        self.sitting = sitting
 
-    def _gathered(self, start: Integers, size: int) -> tuple[RowNumbers, Codes]:
+    def _gathered(self, start: Integers, size: int) -> tuple[RowNumbers, Codes, RowNumbers]:
         """Return pools of a size in which the lists begin at ``start``."""
         other, code = np.empty(size, np.int32), np.empty(size, self.code.dtype)
+        sitting = np.full(size if self.has_sittings else 0, -1, np.int32)
         halves, width = self._halves()
         _kernels().gather(
             self.start,
@@ -284,11 +304,13 @@ class History:
             self.other,
             halves,
             width,
+            self.sitting,
             np.ascontiguousarray(start),
             other,
             code.view(np.uint16),
+            sitting,
         )
-        return other, code
+        return other, code, sitting
 
     def _halves(self) -> tuple[npt.NDArray[np.uint16], int]:
         return self.code.view(np.uint16), self.code.itemsize // 2

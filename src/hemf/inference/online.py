@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import binding, online_features, opening, regroup, retiring, shared
+from hemf.inference import (
+    binding,
+    online_features,
+    online_moods,
+    opening,
+    regroup,
+    retiring,
+    shared,
+)
 from hemf.inference.batch import SIDES, BatchState, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
@@ -25,6 +33,7 @@ from hemf.inference.beginnings import (
 )
 from hemf.inference.fit import FitOptions, first_side
 from hemf.inference.history import History, RatingBook
+from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import RowStore, distinct
 from hemf.inference.settled import OTHER, make_possible
@@ -93,6 +102,8 @@ class OnlineState:
     """Ratings learnt when it is next added up anew: rounding would gather in it."""
     features: dict[str, online_features.RowFeatures] = field(default_factory=dict)
     """What is known of the rows of sides with features."""
+    moods: OnlineMoods | None = None
+    """Moods of raters, or None where there are none, and times are not looked at."""
 
     # -- beginnings ------------------------------------------------------------------------------
 
@@ -100,18 +111,19 @@ class OnlineState:
     def adopt(
         cls,
         state: BatchState,
-        ratings: dict[str, tuple[Wholes, Any, Any]],
+        ratings: dict[str, tuple[Any, ...]],
         book: RatingBook,
         options: OnlineOptions,
         *,
         centre: float,
         rng: np.random.Generator,
         passes: int | None = None,
+        moods: OnlineMoods | None = None,
     ) -> OnlineState:
         """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
 
-        The rows are refreshed once, as in a sweep, so that what each of them has given to its
-        communities is on record.
+        With ``moods``, also the sittings of the ratings. The rows are refreshed once, as in a
+        sweep, so that what each of them has given to its communities is on record; then moods are.
         """
         stores = {}
         for name, side in state.sides.items():
@@ -126,7 +138,7 @@ class OnlineState:
             store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
             add_rows(store, side, side.n_rows)
             store.adopt(side.moments, side.noise_scales)
-            store.history = History.from_rows(*ratings[name])
+            store.history = History.from_rows(*ratings[name])  # and sittings, where there are moods
             store.count[:] = store.history.length
             stores[name] = store
         sides = {name: replace(side) for name, side in state.sides.items()}
@@ -142,6 +154,7 @@ class OnlineState:
             sweeps=state.sweeps,
             seen=state.n_ratings,
             opened_at=state.n_ratings,
+            moods=moods,
         )
         online_features.adopt(online)
         for name in SIDES:
@@ -157,11 +170,15 @@ class OnlineState:
         for _ in range(passes):
             for name in SIDES:
                 online.refresh(name, np.arange(stores[name].n_rows), learn=False)
+            if moods is not None:
+                online_moods.smooth(online, np.arange(stores["user"].n_rows))
             if options.evb is not None:
                 shared.learn_noise(online, "item", None)
         for name in SIDES:
             online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
             online.known[name] = online.seen
+        if moods is not None:
+            moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
         if options.window != ALL:
             retiring.sum_up(online)
         return online
@@ -185,9 +202,11 @@ class OnlineState:
             stores[name] = RowStore(
                 side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
             )
+            stores[name].history = History(has_sittings=fit.moods)
         state = cls(
             sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
             start_scale=START_SCALE, fit=fit,
+            moods=OnlineMoods.none(fit.dtype) if fit.moods else None,
         )  # fmt: skip
         for name in SIDES:
             state.point(name)
@@ -211,9 +230,11 @@ class OnlineState:
         """Σ τ_i υ_j E(r_ij - a_i·b_j)²; as of each item's last refresh where ratings are gone."""
         if not self.can_be_exact:
             return float(self.stores["item"].totals[1])
-        indptr, items, codes = self.stores["user"].history.to_rows()
+        history = self.stores["user"].history
+        indptr, items, codes = history.to_rows()
         users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        return float(self._errors(users, items.astype(np.int64), codes.astype(np.int64)).sum())
+        wholes = items.astype(np.int64), codes.astype(np.int64)
+        return float(self._errors(users, *wholes, history.sittings()).sum())
 
     @property
     def can_be_exact(self) -> bool:
@@ -260,19 +281,29 @@ class OnlineState:
         counts: Wholes = self.stores[name].count
         return counts if rows is None else np.asarray(counts[rows])
 
-    def row_ratings(self, name: str, row: int) -> tuple[npt.NDArray[np.int32], Float64]:
+    def row_ratings(
+        self, name: str, row: int, *, as_given: bool = False
+    ) -> tuple[npt.NDArray[np.int32], Float64]:
         """Rows of the other side that a row has rated, ascending, and the standardised ratings.
 
-        They are those in the history.
+        They are those in the history, less moods unless they are to be ``as_given``.
         """
-        others, codes = self.stores[name].history.row(row)
+        history = self.stores[name].history
+        others, codes = history.row(row)
+        values = self.levels()[codes]
+        if self.moods is not None and not as_given:
+            first = int(history.start[row])
+            values -= self.moods.of(history.sitting[first : first + others.size])[0]
         order = np.argsort(others)
-        return others[order], self.levels()[codes[order]]
+        return others[order], values[order]
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, of the ratings on record."""
         counts = {name: self.counts(name) for name in SIDES}
-        return bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        if self.moods is not None:
+            terms["mood"] = -self.moods.divergence(complete=self.is_complete)
+        return terms
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -282,14 +313,23 @@ class OnlineState:
             add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
             online_features.expect(self, name, self.stores[name].n_rows - n)
             self.point(name)
+            if name == "user" and self.moods is not None:
+                self.moods.add_raters(n)
 
     def absorb(
-        self, users: Wholes, items: Wholes, codes: Wholes, previous: Wholes, *, learn: bool = True
+        self,
+        users: Wholes,
+        items: Wholes,
+        codes: Wholes,
+        previous: Wholes,
+        times: Wholes | None = None,
+        *,
+        learn: bool = True,
     ) -> int:
         """Learn a batch of ratings at once, and return how many are of pairs not rated before.
 
         A code of -1 takes the ``previous`` one out. Rows and codes are all known; no pair is there
-        twice.
+        twice. ``times`` are looked at where there are moods, and must be there then.
         """
         rows = {"user": users, "item": items}
         added = self._reserve(rows)
@@ -297,8 +337,10 @@ class OnlineState:
         if self.options.window != 0:
             kept = self.recall(users, items)
             previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
+        seated = online_moods.seat(self, users, items, codes, previous, times)
         if self.knows_total:
-            gone, come = (self._errors(users, items, of).sum() for of in (previous, codes))
+            gone = self._errors(users, items, previous, seated.before).sum()
+            come = self._errors(users, items, codes, seated.now).sum()
             self.total[:] = self.total[0] + come - gone, max(self.total[1], come, gone)
         is_new = np.zeros(codes.size, np.int64)
         self.seen += codes.size
@@ -307,8 +349,10 @@ class OnlineState:
             at_hand = bound[name], bound[other], binding.rules(self)
             binding.kernel(self, "record_all")(
                 rows[name], rows[other], codes, previous, *at_hand,
-                self.options.forgetting[name], is_new, binding.outer(self),
+                self.options.forgetting[name], is_new, binding.outer(self), seated.now,
             )  # fmt: skip
+            if name == "user" and seated.touched.size:
+                online_moods.smooth(self, seated.touched)
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
             self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
@@ -317,7 +361,9 @@ class OnlineState:
         if learn:
             errors = None
             if self.options.window == 0:
-                errors = self._errors(*shared.sample(self.rng, users, items, codes))
+                columns = users, items, codes, *([seated.now] if seated.now.size else [])
+                errors = self._errors(*shared.sample(self.rng, *columns))
+            online_moods.learn_when_due(self)
             shared.learn_noise(self, "item", errors, int((codes >= 0).sum()))
             shared.learn_priors(self)
             shared.refresh_stale(self, codes.size)
@@ -341,9 +387,13 @@ class OnlineState:
         return codes
 
     def predict_then_learn(
-        self, users: Wholes, items: Wholes, codes: Wholes
+        self, users: Wholes, items: Wholes, codes: Wholes, times: Wholes | None = None
     ) -> tuple[Float64, Wholes]:
-        """Learn ratings one after the other; return what was expected of each, and its ticks."""
+        """Learn ratings one after the other; return what was expected of each, and its ticks.
+
+        ``times`` are looked at where there are moods, and must be there then.
+        """
+        when = np.zeros(0, np.int64) if times is None else times
         forecasts, errors = np.empty(codes.size), np.empty(codes.size)
         spent = np.zeros(codes.size, np.int64)
         # Stale rows take turns, at most a block of them at a time.
@@ -358,13 +408,14 @@ class OnlineState:
                 common["user"], common["item"], binding.rules(self),
                 forecasts[part], errors[part], spent[part],
                 *(binding.scratch(rows[name], common[name]) for name in SIDES),
-                binding.outer(self),
+                binding.outer(self), when[part], binding.sittings(self),
             )  # fmt: skip
             self.seen += errors[part].size
             for name in SIDES:
                 self.sides[name].refresh(self.stores[name].statistics)
                 if shared.is_due(self, name):
                     shared.learn_row_scales(self, name)
+            online_moods.learn_when_due(self)
             shared.learn_noise(self, "user", errors[part] if self.options.window == 0 else None)
             shared.learn_priors(self)
             shared.refresh_stale(self, errors[part].size)
@@ -413,8 +464,8 @@ class OnlineState:
 
     # -- shared parameters -----------------------------------------------------------------------
 
-    def _errors(self, users: Wholes, items: Wholes, codes: Wholes) -> Float64:
-        """τ υ E(r - a·b)² of each rating that was not taken out."""
+    def _errors(self, users: Wholes, items: Wholes, codes: Wholes, seats: Any = None) -> Float64:
+        """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
         from hemf.model.predictive import pair_moments
 
         left, right = self.stores["user"], self.stores["item"]
@@ -422,6 +473,9 @@ class OnlineState:
         users, items = users[there], items[there]
         mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
         weight = left.weight[users] * right.weight[items]
+        if self.moods is not None and seats is not None:
+            mood, spread = self.moods.of(seats[there])
+            mean, variance = mean + mood, variance + spread
         return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
 
     # -- for the kernels -------------------------------------------------------------------------
@@ -429,6 +483,9 @@ class OnlineState:
     def _reserve(self, rows: dict[str, Wholes]) -> dict[str, tuple[Wholes, Wholes]]:
         """Make room for ratings; return each side's rows, and how many are recorded for each."""
         added: dict[str, tuple[Wholes, Wholes]] = {}
+        if self.moods is not None:
+            histories = [store.history for store in self.stores.values()]
+            self.moods.reserve(rows["user"].size, histories)
         if self.options.window == 0:
             return added
         self.even_codes()

@@ -88,19 +88,22 @@ def _errors(state: OnlineState) -> Rows:
     """Return what is left of the ratings in the history of users, or of enough of them."""
     users, items = state.stores["user"], state.stores["item"]
     indptr, indices, codes = users.history.to_rows()
+    values = state.levels()[codes]
+    if state.moods is not None:
+        values -= state.moods.of(users.history.sittings())[0]
     lengths = np.diff(indptr)
     if indices.size > MOST_READ:
         order = state.rng.permutation(lengths.size)
         is_read = np.zeros(lengths.size, bool)
         is_read[order[np.cumsum(lengths[order]) <= MOST_READ]] = True
         read = np.repeat(is_read, lengths)
-        indices, codes, lengths = indices[read], codes[read], np.where(is_read, lengths, 0)
+        indices, values, lengths = indices[read], values[read], np.where(is_read, lengths, 0)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
     of_user = np.repeat(np.arange(lengths.size), lengths)
     expected, _ = pair_moments(
         users.moments, items.moments, of_user, indices.astype(np.int64), variance=False
     )
-    return Rows(indptr, indices, state.levels()[codes] - expected)
+    return Rows(indptr, indices, values - expected)
 
 
 def _widen(state: OnlineState, name: str, opened: Float64) -> None:

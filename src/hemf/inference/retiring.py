@@ -28,20 +28,29 @@ def sum_up(state: OnlineState) -> None:
         newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
         is_old[name] = newer > state.options.window
     is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
+    sittings = {name: store.history.sittings() for name, store in state.stores.items()}
     for name, (_, indices, codes) in listed.items():
         gone = np.empty_like(is_gone)
         gone[order[name]] = is_gone
         store = state.stores[name]
         kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
+        seats = sittings[name] if store.history.has_sittings else None
         store.history = History.from_rows(
-            np.concatenate([[0], np.cumsum(kept)]), indices[~gone], codes[~gone]
+            np.concatenate([[0], np.cumsum(kept)]),
+            indices[~gone],
+            codes[~gone],
+            None if seats is None else seats[~gone],
         )
         state.even_codes()
         binding.kernel(state, "settle_all")(
             rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
             codes[gone].astype(np.int64), *binding.pair(state, name), binding.rules(state),
             state.options.forgetting[name], binding.outer(state),
+            np.zeros(0, np.int64) if seats is None else seats[gone].astype(np.int64),
         )  # fmt: skip
+    if state.moods is not None:
+        state.moods.leave_latest()
+        state.moods.compact([store.history for store in state.stores.values()])
 
 
 def retire(state: OnlineState, added: dict[str, tuple[Wholes, Wholes]]) -> None:

@@ -2,10 +2,11 @@
 
 The list of row i is at ``start[i]`` to ``start[i] + length[i]`` of the pools ``other`` (the row of
 the other side) and ``code`` (which rating), newest last. It may grow to ``room[i]`` entries where
-it is; `hemf.inference.history` sees to that before kernels append.
+it is; `hemf.inference.history` sees to that before kernels append. Where raters have moods, there
+is a third pool: the ``sitting`` that each rating is of.
 
 Codes have 16 or 32 bits. The kernels that move whole lists take either as 16-bit halves, of which
-a code has ``width``.
+a code has ``width``. Sittings are moved where their pool has any room.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ def copy_entries(source: Any, first: Any, target: Any, to: Any, n: Any) -> None:
 
 @kernel(
     "boolean(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int32[::1], "
-    "uint16[::1], int64)"
+    "uint16[::1], int64, int32[::1])"
 )
 def extend(
     rows: Any, extra: Any, start: Any, length: Any, room: Any, used: Any, other: Any, halves: Any,
-    width: Any,
+    width: Any, sitting: Any,
 ) -> bool:  # fmt: skip
     """Move lists that lack room for ``extra`` more entries behind what is ``used[0]`` of the pools.
 
@@ -108,6 +109,8 @@ def extend(
             if wanted > room[i]:
                 copy_entries(other, start[i], other, end, length[i])
                 copy_entries(halves, width * start[i], halves, width * end, width * length[i])
+                if sitting.size > 0:
+                    copy_entries(sitting, start[i], sitting, end, length[i])
                 start[i] = end
                 room[i] = enough(wanted)
                 end += room[i]
@@ -137,14 +140,16 @@ def lay_out(rows: Any, extra: Any, length: Any, room: Any, new_start: Any, new_r
 
 
 @kernel(
-    "void(int64[::1], int64[::1], int32[::1], uint16[::1], int64, int64[::1], int32[::1], "
-    "uint16[::1])"
+    "void(int64[::1], int64[::1], int32[::1], uint16[::1], int64, int32[::1], int64[::1], "
+    "int32[::1], uint16[::1], int32[::1])"
 )
 def gather(
-    start: Any, length: Any, other: Any, halves: Any, width: Any, new_start: Any, new_other: Any,
-    new_halves: Any,
+    start: Any, length: Any, other: Any, halves: Any, width: Any, sitting: Any, new_start: Any,
+    new_other: Any, new_halves: Any, new_sitting: Any,
 ) -> None:  # fmt: skip
     """Copy every list to its new start in other pools."""
     for i in range(length.size):
         copy_entries(other, start[i], new_other, new_start[i], length[i])
         copy_entries(halves, width * start[i], new_halves, width * new_start[i], width * length[i])
+        if sitting.size > 0:
+            copy_entries(sitting, start[i], new_sitting, new_start[i], length[i])

@@ -12,9 +12,20 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
-from hemf.kernels.lists import copy_entries
+from hemf.kernels.filtering import (
+    GROWTH,
+    MEAN,
+    SPREAD,
+    filter_listed,
+    filter_one,
+    gather_chain,
+    seat,
+    shift_sitting,
+    smooth_chain,
+)
+from hemf.kernels.lists import copy_entries, find
 from hemf.kernels.pairs import expected_error
-from hemf.kernels.record import recall, record, retire, settle, withdraw
+from hemf.kernels.record import record, retire, settle, sitting_at, withdraw
 from hemf.kernels.refresh import (
     add_rating,
     count_error,
@@ -24,20 +35,25 @@ from hemf.kernels.refresh import (
     weigh_row,
 )
 from hemf.kernels.shifts import choose_one
-from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared
+from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
 
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
 
 
 @inner
-def pair_error(mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code: int) -> float:
-    """τ υ E(r - a_i·b_j)² with this mean of a_i; nothing for a code of -1."""
+def pair_error(
+    mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code: int, sitting: int
+) -> float:
+    """τ υ E(r - o - a_i·b_j)² with this mean of a_i; nothing for a code of -1."""
     if code < 0:
         return 0.0
-    value = np.float64(rules.levels[code])
+    value, spread = np.float64(rules.levels[code]), 0.0
+    if sitting >= 0:
+        value -= np.float64(rules.moods[sitting, MEAN])
+        spread = np.float64(rules.moods[sitting, SPREAD])
     error = expected_error(
-        mean, own.second[i], value * value, value, other.mean[j], other.second[j]
+        mean, own.second[i], value * value + spread, value, other.mean[j], other.second[j]
     )
     return float(np.float64(own.weight[i]) * other.weight[j] * error)
 
@@ -53,14 +69,19 @@ def pair_error(mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code
     "float64",
     "int64[::1]",
     Outer,
+    "int64[::1]",
 )
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: Any, is_new: Any, memory: Any,
+    keep: Any, is_new: Any, memory: Any, seats: Any,
 ) -> None:  # fmt: skip
-    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
+    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
+
+    ``seats`` are their sittings, nothing without moods.
+    """
     for k in range(rows.size):
         i, j = rows[k], others[k]
+        sitting = seats[k] if seats.size > 0 else np.int64(-1)
         if codes[k] < 0:
             withdraw(own, other, rules, keep, i, j, previous[k], memory)
             is_new[k] = 0
@@ -68,28 +89,32 @@ def record_all(
             own.pending[i] += 1
             own.count[i] += 1
             choose_one(own, other, i, j, 1.0)
-            settle(own, other, rules, keep, i, j, codes[k], memory)
+            settle(own, other, rules, keep, i, j, codes[k], sitting, memory)
             is_new[k] = 1
         else:
-            is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k], memory)
+            is_new[k] = record(
+                own, other, rules, keep, i, j, codes[k], previous[k], sitting, memory
+            )
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
 def recall_all(user_rows: Any, item_rows: Any, users: Any, previous: Any) -> None:
     """Write the code that each pair has in the history, where it has one."""
     for k in range(user_rows.size):
-        code = recall(users, user_rows[k], item_rows[k])
-        if code >= 0:
-            previous[k] = code
+        position = find(users.start, users.length, users.other, user_rows[k], item_rows[k])
+        if position >= 0:
+            previous[k] = users.code[position]
 
 
-@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer)
+@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]")
 def settle_all(
-    rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any, memory: Any
-) -> None:
+    rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any, memory: Any,
+    seats: Any,
+) -> None:  # fmt: skip
     """Add ratings, oldest first, to the sums of those that are not listed."""
     for k in range(rows.size):
-        settle(own, other, rules, keep, rows[k], others[k], codes[k], memory)
+        sitting = seats[k] if seats.size > 0 else np.int64(-1)
+        settle(own, other, rules, keep, rows[k], others[k], codes[k], sitting, memory)
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
@@ -111,40 +136,68 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory
 
 @kernel(
     "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Shared, Shared, Rules,
-    "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer,
+    "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer, "int64[::1]", Sittings,
 )  # fmt: skip
 def stream(
     user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
     item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, user_memory: Any,
-    item_memory: Any, products: Any,
+    item_memory: Any, products: Any, times: Any, sittings: Any,
 ) -> None:  # fmt: skip
-    """Predict each rating, then learn it: its user's row, then its item's.
+    """Predict each rating, then learn it: its user's mood, their row, then its item's.
 
     Writes what was expected of it, the ticks it took and, where there is no history,
     E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
     it: another row, or the communities in the end.
     """
     past_mean, past_second = user_memory.past_mean, user_memory.past_second
-    past_weight, past_value, squares = items.weight[0], rules.levels[0], 0.0
+    past_weight, past_value, past_spread, squares = items.weight[0], rules.levels[0], 0.0, 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     complete = rules.window < 0 and user_shared.keep == 1.0
     waiting, kept, published = np.int64(-1), 0, user_memory.before
+    moods, moody = sittings.moods, sittings.moods.shape[0] > 0
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]
-        forecasts[k] = forecast(users, items, user_shared, item_shared, i, j)
+        product = forecast(users, items, user_shared, item_shared, i, j)
+        forecasts[k] = product
+        sitting, mood, spread = np.int64(-1), 0.0, 0.0
+        if moody:
+            sitting = seat(sittings, i, times[k], rules.window < 0)
+            mood, spread = np.float64(moods[sitting, MEAN]), np.float64(moods[sitting, SPREAD])
+            forecasts[k] += mood
         if waiting >= 0 and waiting != i:
             publish(users, user_shared, rules, waiting, kept, squares, user_memory)
         if waiting != i:
             copy_entries(users.mean[i], 0, published, 0, published.size)
-        previous = recall(users, i, j)
+        previous, before = np.int64(-1), np.int64(-1)
+        position = find(users.start, users.length, users.other, i, j)
+        if position >= 0:
+            previous, before = np.int64(users.code[position]), sitting_at(users, position)
+        alike = True  # no sitting but the latest has another mood than it had
+        if moody and rules.window < 0:
+            grown = users.count[i] + 1 >= GROWTH * sittings.smoothed[i]
+            alike = bool(previous < 0 and sitting == sittings.last[i] and not grown)
+            if waiting == i and not alike:
+                publish(users, user_shared, rules, i, kept, squares, user_memory)
+                copy_entries(users.mean[i], 0, published, 0, published.size)
+                waiting = np.int64(-1)
         if rules.total.size > 0:
-            for of, sign in ((code, 1.0), (previous, -1.0)):
-                error = pair_error(published, users, items, rules, i, j, of)
-                count_error(rules.total, sign * error)
-        record(users, items, rules, user_shared.keep, i, j, code, previous, products)
+            error = pair_error(published, users, items, rules, i, j, code, sitting)
+            count_error(rules.total, error)
+            error = pair_error(published, users, items, rules, i, j, previous, before)
+            count_error(rules.total, -error)
+        if moody and rules.window >= 0 and previous < 0:
+            filter_one(users, items, sittings, rules, i, j, code, sitting, product)
+        record(users, items, rules, user_shared.keep, i, j, code, previous, sitting, products)
         value = rules.levels[code]
-        if i == past_user and previous < 0 and streak < STREAK:
+        if moody and rules.window < 0:
+            if alike:
+                filter_listed(users, items, sittings, rules, i, sitting, published)
+            else:
+                gather_chain(users, items, sittings, rules, i)
+                smooth_chain(sittings, rules, i, user_memory.moods)
+            value -= moods[sitting, MEAN]
+        if i == past_user and previous < 0 and streak < STREAK and alike:
             # Since this user's last rating nothing has changed but the item that it was of.
             gram, moment = user_memory.gram, user_memory.moment
             squares += add_rating(gram, moment, -past_weight, past_value, past_mean, past_second)
@@ -152,6 +205,10 @@ def stream(
                 gram, moment, items.weight[past_item], past_value,
                 items.mean[past_item], items.second[past_item],
             )  # fmt: skip
+            if moody:
+                squares += (items.weight[past_item] - past_weight) * past_spread
+                squares += shift_sitting(users, items, rules, i, sitting, mood, spread, moment)
+                squares += items.weight[j] * np.float64(moods[sitting, SPREAD])
             squares += add_rating(
                 gram, moment, items.weight[j], value, items.mean[j], items.second[j]
             )
@@ -166,9 +223,11 @@ def stream(
             waiting = np.int64(-1)
         past_user = i if complete else np.int64(-1)
         past_item, past_value, past_weight = j, value, items.weight[j]
+        if moody:
+            past_spread = np.float64(moods[sitting, SPREAD])
         copy_entries(items.mean[j], 0, past_mean, 0, past_mean.size)
         copy_entries(items.second[j], 0, past_second, 0, past_second.size)
-        record(items, users, rules, item_shared.keep, j, i, code, previous, products)
+        record(items, users, rules, item_shared.keep, j, i, code, previous, sitting, products)
         if due(items, item_shared, user_shared, j):
             if waiting >= 0:
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
@@ -179,7 +238,7 @@ def stream(
             retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, products)
             retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, products)
         if rules.window == 0:
-            errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code)
+            errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code, sitting)
         spent[k] = ticks() - begin
     if waiting >= 0:
         publish(users, user_shared, rules, waiting, kept, squares, user_memory)

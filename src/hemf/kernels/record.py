@@ -1,7 +1,8 @@
 """Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
 
 Arguments: ``own`` and ``other`` are the `Rows` of the side and of the one opposite, i and j their
-rows, ``rules`` what holds for both, ``keep`` the forgetting factor of the side.
+rows, ``rules`` what holds for both, ``keep`` the forgetting factor of the side, ``sitting`` that of
+the rating, -1 without moods. What is summed up is summed up less the mood of its sitting.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner, step
+from hemf.kernels.filtering import MEAN, SPREAD
 from hemf.kernels.lists import append, copy_entries, drop, find
 from hemf.kernels.shifts import choose_one
 from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
@@ -23,9 +25,27 @@ MOST_ROUNDING = 0.1
 
 
 @inner
+def sitting_at(own: Any, position: int) -> int:
+    """Return the sitting of an entry of the lists, or -1."""
+    if own.sitting.size > 0:
+        return np.int64(own.sitting[position])  # type: ignore[return-value]
+    return np.int64(-1)  # type: ignore[return-value]
+
+
+@inner
+def drop_entry(own: Any, i: int, position: int) -> None:
+    """Take an entry out of a row's list."""
+    if own.sitting.size > 0:
+        for k in range(position, own.start[i] + own.length[i] - 1):
+            own.sitting[k] = own.sitting[k + 1]
+    drop(own.start, own.length, own.other, own.code, i, position)
+
+
+@inner
 def settle(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
-) -> None:
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, sitting: int,
+    memory: Any,
+) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
     if keep < 1.0:
         for p in range(own.gram.shape[1]):
@@ -35,6 +55,9 @@ def settle(
         own.square[i] *= keep
         own.settled[i] *= keep
     value = rules.levels[code]
+    if sitting >= 0:
+        value -= rules.moods[sitting, MEAN]
+        own.square[i] += other.weight[j] * rules.moods[sitting, SPREAD]
     if rules.window > 0:
         put_mean_without(own, other, rules, i, j, value, memory)
     else:
@@ -107,7 +130,7 @@ def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
 @step
 def record(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
-    memory: Any,
+    sitting: int, memory: Any,
 ) -> int:  # fmt: skip
     """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
 
@@ -117,10 +140,15 @@ def record(
     position = find(own.start, own.length, own.other, i, j)
     if position >= 0:
         own.code[position] = code
+        if own.sitting.size > 0:
+            own.sitting[position] = sitting
         return 0
     if previous >= 0 and own.gram.shape[1] > 0:  # the pair is still observed once: G stays
         weight = settled_weight(own, other, keep, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
+        if sitting >= 0:  # nobody knows of what sitting it was before: of this, as far as it goes
+            now -= rules.moods[sitting, MEAN]
+            before -= rules.moods[sitting, MEAN]
         for t in range(own.moment.shape[1]):
             own.moment[i, t] += weight * (now - before) * other.mean[j, t]
         own.square[i] += weight * (now * now - before * before)
@@ -128,9 +156,11 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        settle(own, other, rules, keep, i, j, code, memory)
+        settle(own, other, rules, keep, i, j, code, sitting, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
+    if own.sitting.size > 0:
+        own.sitting[own.start[i] + own.length[i] - 1] = sitting
     return 1
 
 
@@ -150,31 +180,26 @@ def retire(
         if there >= other.start[j] + other.length[j] - rules.window:
             at += 1
             continue
-        settle(own, other, rules, keep, i, j, code, memory)
-        drop(own.start, own.length, own.other, own.code, i, at)
+        sitting = sitting_at(own, at)
+        settle(own, other, rules, keep, i, j, code, sitting, memory)
+        drop_entry(own, i, at)
         if there >= 0:
-            settle(other, own, rules, other_keep, j, i, code, memory)
-            drop(other.start, other.length, other.other, other.code, j, there)
-
-
-@inner
-def recall(users: Any, i: int, j: int) -> int:
-    """Return the code that a pair has in the history, or -1."""
-    position = find(users.start, users.length, users.other, i, j)
-    if position >= 0:
-        return np.int64(users.code[position])  # type: ignore[return-value]
-    return np.int64(-1)  # type: ignore[return-value]
+            settle(other, own, rules, other_keep, j, i, code, sitting, memory)
+            drop_entry(other, j, there)
 
 
 @step
 def withdraw(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
 ) -> None:
-    """Take a rating of row i out of its history, or of the sums where it is not listed."""
+    """Take a rating of row i out of its history, or of the sums where it is not listed.
+
+    Of what sitting it was nobody knows then: of none in particular, and so without a mood.
+    """
     own.pending[i] += 1
     position = find(own.start, own.length, own.other, i, j)
     if position >= 0:
-        drop(own.start, own.length, own.other, own.code, i, position)
+        drop_entry(own, i, position)
     elif own.gram.shape[1] > 0:
         weight = settled_weight(own, other, keep, i, j)
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])

@@ -155,7 +155,7 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
 
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: float, is_new: Any, _memory: Any,
+    keep: float, is_new: Any, *_memory: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k, (i, j) in enumerate(zip(rows, others, strict=True)):

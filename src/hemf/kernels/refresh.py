@@ -15,6 +15,7 @@ import numpy as np
 from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner, step
+from hemf.kernels.filtering import MEAN, SPREAD, take_moods
 from hemf.kernels.lists import copy_entries
 from hemf.kernels.pairs import expected_error
 from hemf.kernels.shifts import leave_shift, return_shift
@@ -37,7 +38,10 @@ def add_rating(
 
 @step
 def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
-    """Write G and h of a row's ratings against today's moments; return Σ w r²."""
+    """Write G and h of a row's ratings, less moods, against today's moments.
+
+    Return Σ w r², with w Var o of the moods.
+    """
     gram, moment, keep = memory.gram, memory.moment, shared.keep
     begin, n = own.start[i], own.length[i]
     squares = 0.0
@@ -56,10 +60,13 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
         fade = 1.0
         for k in range(begin + n - 1, begin - 1, -1):  # the newest first: it counts in full
             j = own.other[k]
+            value = rules.levels[own.code[k]]
+            if own.sitting.size > 0:
+                value -= rules.moods[own.sitting[k], MEAN]
+                squares += other.weight[j] * fade * rules.moods[own.sitting[k], SPREAD]
             squares += add_rating(
-                gram, moment, other.weight[j] * fade, rules.levels[own.code[k]],
-                other.mean[j], other.second[j],
-            )  # fmt: skip
+                gram, moment, other.weight[j] * fade, value, other.mean[j], other.second[j]
+            )
             fade *= keep
             if fade < FORGOTTEN:
                 break
@@ -68,6 +75,8 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
         high = min(begin + n, low + memory.values.size)
         for k in range(low, high):
             memory.values[k - low] = rules.levels[own.code[k]]
+        if own.sitting.size > 0:
+            squares += take_moods(own, other, rules, low, high, memory.values)
         squares += gather(
             0, high - low, own.other[low:high], memory.values, other.mean, other.second,
             other.weight, gram, moment,

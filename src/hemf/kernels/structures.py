@@ -56,7 +56,8 @@ class Rows(NamedTuple):
     length: Wholes
     other: Annotated[Any, "int32[::1]"]
     code: Annotated[Any, "{C}[::1]"]
-    """The history's lists; see `hemf.kernels.lists`."""
+    sitting: Annotated[Any, "int32[::1]"]
+    """The history's lists; see `hemf.kernels.lists`. Without moods there are no sittings."""
     gram: Table
     moment: Table
     square: Numbers
@@ -136,6 +137,31 @@ class Rules(NamedTuple):
     total: Numbers
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
     nothing where not every rating is listed."""
+    moods: Table
+    """E o and Var o of each sitting: `hemf.kernels.filtering`. Without moods, no rows."""
+
+
+class Sittings(NamedTuple):
+    """Sittings of raters while ratings arrive; see `hemf.kernels.filtering`.
+
+    Without moods none of it has an entry.
+    """
+
+    table: Table
+    """What is believed of each, (sittings, WIDTH)."""
+    moods: Table
+    """The same as in `Rules`."""
+    time: Wholes
+    links: Annotated[Any, "int32[:, ::1]"]
+    """The rater's sitting before, the one after, and the rater; -1 is none."""
+    last: Wholes
+    """The latest sitting of each rater, or -1."""
+    smoothed: Wholes
+    """Ratings that each rater had when all their moods were last brought to their optimum."""
+    used: Wholes
+    """How many sittings there are, in an array of one."""
+    prior: Numbers
+    """φ, τ² and γ²."""
 
 
 class Outer(NamedTuple):
@@ -168,6 +194,8 @@ class Scratch(NamedTuple):
     past_mean: Vector
     past_second: Vector
     shift: Numbers
+    moods: Numbers
+    """Sums over raters that nobody asks for."""
 
 
 def outer(mean: Any, second: Any) -> Outer:
@@ -203,4 +231,5 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
         past_mean=np.zeros(total, dtype),
         past_second=np.zeros(packed, dtype),
         shift=np.zeros(order),
+        moods=np.zeros(8),
     )

@@ -29,13 +29,20 @@ ColumnChoice = Sequence[str | int] | Mapping[str, str | int] | None
 
 
 def locate(
-    names: Sequence[Any] | None, width: int, columns: ColumnChoice, *, rated: bool, where: str
+    names: Sequence[Any] | None,
+    width: int,
+    columns: ColumnChoice,
+    *,
+    rated: bool,
+    where: str,
+    timed: bool = False,
 ) -> dict[str, int]:
     """Position of each role's column.
 
     ``names`` is None where the columns have none; then they stand in the order of ``ROLES``.
     ``columns`` overrides: names or positions in that order, or a mapping from role to name.
-    ``rated`` says whether ratings are wanted (pairs to predict have none).
+    ``rated`` says whether ratings are wanted (pairs to predict have none), and ``timed`` whether
+    times are where ratings are not.
 
     >>> locate(["movieId", "userId", "rating"], 3, None, rated=True, where="frame")
     {'user': 1, 'item': 0, 'rating': 2}
@@ -45,8 +52,8 @@ def locate(
     >>> locate(None, 4, None, rated=True, where="array")
     {'user': 0, 'item': 1, 'rating': 2, 'timestamp': 3}
     """
-    wanted = ROLES if rated else ROLES[:2]
-    required = wanted[:3]
+    required = ROLES[:3] if rated else ROLES[:2]
+    wanted = (*required, "timestamp") if rated or timed else required
     chosen = _chosen(columns, required)
     if names is None and columns is None and width > len(ROLES):
         raise DataError(
@@ -56,13 +63,13 @@ def locate(
         )
     positions: dict[str, int] = {}
     missing: list[str] = []
-    for place, role in enumerate(wanted):
+    for role in wanted:
         if role in chosen:
             positions[role] = _position(chosen[role], names, width, where)
             continue
         if columns is not None and not isinstance(columns, Mapping):
             continue  # a sequence without a timestamp: none is wanted
-        position = _by_alias(role, names) if names is not None else place
+        position = _by_alias(role, names) if names is not None else ROLES.index(role)
         if position is not None and position < width:
             positions[role] = position
         elif role in required:

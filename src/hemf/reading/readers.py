@@ -37,10 +37,13 @@ def read_columns(
     columns: ColumnChoice = None,
     *,
     rated: bool = True,
+    timed: bool = False,
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
 ) -> Columns:
     """Read and check users, items and, where ``rated``, ratings and times.
+
+    Where they are not rated but ``timed``, the times alone, if there are any.
 
     Ids of text files have no type; those in ``users`` and ``items`` show what is meant, and
     without them a column of integers is read as integers, any other as text.
@@ -51,7 +54,7 @@ def read_columns(
     """
     source = open_source(data, columns, rated=rated)
     try:
-        return _read(source, columns, rated, {"user": users, "item": items})
+        return _read(source, columns, rated, {"user": users, "item": items}, timed=timed)
     except DataError as error:
         if not isinstance(data, (str, os.PathLike)) or str(error).startswith(source.where):
             raise
@@ -60,9 +63,16 @@ def read_columns(
 
 
 def _read(
-    source: Source, columns: ColumnChoice, rated: bool, known: dict[str, Vocabulary | None]
+    source: Source,
+    columns: ColumnChoice,
+    rated: bool,
+    known: dict[str, Vocabulary | None],
+    *,
+    timed: bool,
 ) -> Columns:
-    positions = locate(source.names, source.width, columns, rated=rated, where=source.where)
+    positions = locate(
+        source.names, source.width, columns, rated=rated, where=source.where, timed=timed
+    )
     found = dict(zip(positions, source.read(list(positions.values())), strict=True))
     _reject_unequal(found, source.where)
     if len(found["user"]) == 0:
