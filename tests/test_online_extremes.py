@@ -168,16 +168,16 @@ def test_nothing_is_learnt_of_noise_from_no_ratings() -> None:
 
 
 def test_equal_ratings_are_not_begun_with_again_at_every_batch(monkeypatch) -> None:
-    from hemf.inference import online
+    from hemf.inference import origins
 
     tries: list[int] = []
-    restart = online.restart
+    restart = origins.restart
 
     def counted(state: OnlineState) -> OnlineState:
         tries.append(state.seen)
         return restart(state)
 
-    monkeypatch.setattr(online, "restart", counted)
+    monkeypatch.setattr(origins, "restart", counted)
     model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
     for user in range(100):
         model.partial_fit([(user, item, 3.0) for item in range(10)])

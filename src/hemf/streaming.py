@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hemf.arrivals import Arrivals, check_proportion
 from hemf.errors import DataError, ParameterError
+from hemf.inference import origins
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
@@ -89,7 +90,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
         if fitted.moods is not None:
             moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
         with one_blas_thread():
-            state = OnlineState.adopt(
+            state = origins.adopt(
                 fitted,
                 _by_age(data, book, fitted),
                 book,
@@ -112,7 +113,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-6 * max(1.0, abs(centre)):
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = OnlineState.begin(fit_options(model), options, centre=centre, unit=unit, rng=rng)
+    state = origins.begin(fit_options(model), options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hemf import DataError, HeMF, Ratings
 from hemf.evaluation import rmse
-from hemf.inference import shared
+from hemf.inference import origins, shared
 from hemf.inference.batch import SIDES, BatchState, Schedule, learn_noise, sweep, update_side
 from hemf.inference.fit import FitOptions
 from hemf.inference.online import OnlineState
@@ -123,7 +123,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         noise_scales=dict.fromkeys(SIDES, setting.noise_scales), evb="closed", concentration=1.0,
         spread=1.0, max_sweeps=1, tolerance=0.0, patience=1, n_jobs=1, dtype=np.float64,
     )  # fmt: skip
-    online = OnlineState.begin(
+    online = origins.begin(
         fit,
         OnlineOptions(**EXACT),
         centre=CENTRE,

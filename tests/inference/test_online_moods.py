@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf.inference import online_moods, shared
+from hemf.inference import online_moods, origins, shared
 from hemf.inference.batch import SIDES, BatchState, Schedule, learn_noise, sweep, update_side
 from hemf.inference.history import RatingBook
 from hemf.inference.moods import Moods, update_moods
 from hemf.inference.online import OnlineState
-from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.online_moods import OnlineMoods
+from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.model.mood import MoodPosterior, MoodPrior
 from proofs.learners import CENTRE, EXACT, SETTINGS, as_batch, coarse, pairs
 from proofs.problems import Setting, problem
@@ -44,8 +44,8 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
         values = np.float32(moods.ratings[name] * state.unit + CENTRE)
         tables[name] = part.indptr, part.indices, book.codes(values), moods.sitting[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hemf.inference.online.ENOUGH", 0.0)
-        return OnlineState.adopt(
+        patch.setattr("hemf.inference.origins.ENOUGH", 0.0)
+        return origins.adopt(
             state.copy(), tables, book, OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
             moods=OnlineMoods.adopt(moods, np.float64),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf.engines.threads import Rows
-from hemf.inference import binding, online
+from hemf.inference import binding, origins
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.history import RatingBook
 from hemf.inference.online import OnlineState
@@ -50,8 +50,8 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         tables[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online, "ENOUGH", 0.0)  # as it is, however few ratings there are
-        return OnlineState.adopt(
+        patch.setattr(origins, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        return origins.adopt(
             state.copy(),
             tables,
             book,

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hemf.engines.threads import Rows
-from hemf.inference import online_moods
-from hemf.inference.batch import SIDES, learn_noise, update_side
-from hemf.inference.fit import start_state
-from hemf.inference.regress import learn_precisions
 from hemf.inference.rowstore import RowStore
-from hemf.model.design import Design
 from hemf.model.hyper import Prior
-from hemf.model.implicit import implicit_blocks
 from hemf.model.packing import lower_triangle
 from hemf.model.side import Side
 
@@ -29,8 +22,6 @@ REOPENING = 30  # sweeps over few ratings, in which closed directions come back
 # A stream that began from nothing begins anew as its ratings double, until there are enough.
 FIRST_RESTART = 200
 LAST_RESTART = 100_000
-RESTART_SWEEPS = 10
-RESTART_WIDE = 0.3
 
 
 def widen(side: Side, variance: float = WIDE) -> None:
@@ -65,54 +56,3 @@ def add_rows(
 def is_young(state: OnlineState) -> bool:
     """Whether a stream began from nothing, and is one that begins anew until it has grown."""
     return state.fit is not None and state.is_complete and state.seen < LAST_RESTART
-
-
-def restart(state: OnlineState) -> OnlineState:
-    """Begin anew from all ratings on record, as a batch fit does: by their leading directions.
-
-    What little is known when the first ratings arrive points nowhere, and the directions that
-    a stream falls into by chance are poor ones.
-    """
-    indptr, indices, codes = state.stores["user"].history.to_rows()
-    values = state.book.values[codes].astype(np.float64)
-    if not values.size or not values.std() > 0.0:
-        state.restart_at = 2 * state.seen
-        return state  # nothing that could be learnt from
-    centre, unit = float(values.mean()), float(values.std())
-    tables: dict[str, tuple[Any, ...]] = {}
-    rows = {}
-    for name, store in state.stores.items():
-        indptr, indices, codes = store.history.to_rows()
-        tables[name] = indptr, indices, codes
-        if state.moods is not None:
-            tables[name] = *tables[name], store.history.sittings()
-        levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
-        rows[name] = Rows(indptr, indices, levels)
-    assert state.fit is not None
-    designs = {}
-    if state.fit.implicit_features:
-        for (name, own), other in zip(tables.items(), reversed(tables.values()), strict=True):
-            blocks = implicit_blocks(own[0], own[1], other[0].size - 1)
-            designs[name] = Design.of(blocks, state.fit.dtype)
-    batch = start_state(rows, unit, state.fit, state.rng, designs)
-    for side in batch.sides.values():
-        widen(side, RESTART_WIDE)
-    for number in range(RESTART_SWEEPS):
-        for name in SIDES:
-            update_side(batch, name, n_jobs=1)
-        learn_noise(batch)
-        if state.options.evb is not None and state.fit.schedule.features_due(number):
-            for side in batch.sides.values():
-                learn_precisions(side)
-    moods = state.moods
-    if moods is not None:
-        moods.reset()
-    fresh = type(state).adopt(
-        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1,
-        moods=moods,
-    )  # fmt: skip
-    if moods is not None:
-        online_moods.learn(fresh)
-    fresh.fit, fresh.changes = state.fit, state.changes
-    fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
-    return fresh

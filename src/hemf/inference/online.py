@@ -7,7 +7,7 @@ touched rows alone. Ratings one at a time take the same steps inside one compile
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,17 @@ from hemf.inference import (
     online_features,
     online_moods,
     opening,
-    regroup,
     retiring,
     shared,
 )
-from hemf.inference.batch import SIDES, BatchState, bound_terms
+from hemf.inference.batch import SIDES, bound_terms
 from hemf.inference.beginnings import (
     FIRST_RESTART,
-    REOPENING,
     add_rows,
     is_young,
-    restart,
-    widen,
 )
-from hemf.inference.fit import FitOptions, first_side
-from hemf.inference.history import History, RatingBook
+from hemf.inference.fit import FitOptions
+from hemf.inference.history import RatingBook
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import RowStore, distinct
@@ -45,10 +41,7 @@ Wholes = npt.NDArray[np.int64]
 
 BLOCK = 1000  # ratings of a stream between updates of the communities
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
-ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 MOST_ROUNDING = 1e-6  # of the total of all errors
-NOISE_FROM_NOTHING = 0.5
-START_SCALE = 0.1
 
 
 @dataclass
@@ -104,119 +97,6 @@ class OnlineState:
     """What is known of the rows of sides with features."""
     moods: OnlineMoods | None = None
     """Moods of raters, or None where there are none, and times are not looked at."""
-
-    # -- beginnings ------------------------------------------------------------------------------
-
-    @classmethod
-    def adopt(
-        cls,
-        state: BatchState,
-        ratings: dict[str, tuple[Any, ...]],
-        book: RatingBook,
-        options: OnlineOptions,
-        *,
-        centre: float,
-        rng: np.random.Generator,
-        passes: int | None = None,
-        moods: OnlineMoods | None = None,
-    ) -> OnlineState:
-        """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
-
-        With ``moods``, also the sittings of the ratings. The rows are refreshed once, as in a
-        sweep, so that what each of them has given to its communities is on record; then moods are.
-        """
-        stores = {}
-        for name, side in state.sides.items():
-            store = RowStore(
-                side.layout,
-                side.moments.mean.dtype,
-                sums=options.window != ALL,
-                communities=side.n_communities,
-                most=options.most_parts,
-                told=online_features.told(state.sides, name),
-            )
-            store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
-            add_rows(store, side, side.n_rows)
-            store.adopt(side.moments, side.noise_scales)
-            store.history = History.from_rows(*ratings[name])  # and sittings, where there are moods
-            store.count[:] = store.history.length
-            stores[name] = store
-        sides = {name: replace(side) for name, side in state.sides.items()}
-        online = cls(
-            sides=sides,
-            stores=stores,
-            book=book,
-            options=options,
-            noise=state.noise,
-            centre=centre,
-            unit=state.unit,
-            rng=rng,
-            sweeps=state.sweeps,
-            seen=state.n_ratings,
-            opened_at=state.n_ratings,
-            moods=moods,
-        )
-        online_features.adopt(online)
-        for name in SIDES:
-            online.point(name)
-        online.even_codes()
-        online.add_up()
-        if passes is None:
-            scarce = online._is_scarce() and options.evb is not None
-            passes = REOPENING if scarce else 1
-            for name, side in sides.items() if scarce else ():
-                if not regroup.is_clear(state.sides[name]):
-                    widen(side)
-        for _ in range(passes):
-            for name in SIDES:
-                online.refresh(name, np.arange(stores[name].n_rows), learn=False)
-            if moods is not None:
-                online_moods.smooth(online, np.arange(stores["user"].n_rows))
-            if options.evb is not None:
-                shared.learn_noise(online, "item", None)
-        for name in SIDES:
-            online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
-            online.known[name] = online.seen
-        if moods is not None:
-            moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
-        if options.window != ALL:
-            retiring.sum_up(online)
-        return online
-
-    @classmethod
-    def begin(
-        cls,
-        fit: FitOptions,
-        options: OnlineOptions,
-        *,
-        centre: float,
-        unit: float,
-        rng: np.random.Generator,
-    ) -> OnlineState:
-        """Start from nothing: one community on each side, no rows."""
-        sides, stores = {}, {}
-        for name in SIDES:
-            side = first_side(name, 0, fit, rng)
-            widen(side)
-            sides[name] = side
-            stores[name] = RowStore(
-                side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
-            )
-            stores[name].history = History(has_sittings=fit.moods)
-        state = cls(
-            sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
-            start_scale=START_SCALE, fit=fit,
-            moods=OnlineMoods.none(fit.dtype) if fit.moods else None,
-        )  # fmt: skip
-        for name in SIDES:
-            state.point(name)
-        state.add_up()
-        return state
-
-    def _is_scarce(self) -> bool:
-        """Whether there are few ratings for the numbers they are to determine."""
-        unknown = sum(store.n_rows * store.layout.order for store in self.stores.values())
-        return self.seen < ENOUGH * unknown
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -427,6 +307,8 @@ class OnlineState:
         self.changes += 1
         if is_young(self):
             if self.seen >= self.restart_at:
+                from hemf.inference.origins import restart
+
                 self.__dict__.update(restart(self).__dict__)
         elif learn and opening.is_due(self):
             opening.open_directions(self)

@@ -1,0 +1,190 @@
+"""Where a state that learns online comes from: a batch fit, nothing, or the ratings on record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hemf.engines.threads import Rows
+from hemf.inference import online_features, online_moods, regroup, retiring, shared
+from hemf.inference.batch import SIDES, BatchState, learn_noise, update_side
+from hemf.inference.beginnings import REOPENING, add_rows, widen
+from hemf.inference.fit import FitOptions, first_side, start_state
+from hemf.inference.history import History, RatingBook
+from hemf.inference.online import OnlineState
+from hemf.inference.online_moods import OnlineMoods
+from hemf.inference.online_options import ALL, OnlineOptions
+from hemf.inference.regress import learn_precisions
+from hemf.inference.rowstore import RowStore
+from hemf.model.design import Design
+from hemf.model.implicit import implicit_blocks
+
+ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
+NOISE_FROM_NOTHING = 0.5
+START_SCALE = 0.1
+# A stream that began from nothing begins anew as its ratings double, until there are enough.
+RESTART_SWEEPS = 10
+RESTART_WIDE = 0.3
+
+
+def adopt(
+    state: BatchState,
+    ratings: dict[str, tuple[Any, ...]],
+    book: RatingBook,
+    options: OnlineOptions,
+    *,
+    centre: float,
+    rng: np.random.Generator,
+    passes: int | None = None,
+    moods: OnlineMoods | None = None,
+) -> OnlineState:
+    """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
+
+    With ``moods``, also the sittings of the ratings. The rows are refreshed once, as in a
+    sweep, so that what each of them has given to its communities is on record; then moods are.
+    """
+    stores = {}
+    for name, side in state.sides.items():
+        store = RowStore(
+            side.layout,
+            side.moments.mean.dtype,
+            sums=options.window != ALL,
+            communities=side.n_communities,
+            most=options.most_parts,
+            told=online_features.told(state.sides, name),
+        )
+        store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
+        add_rows(store, side, side.n_rows)
+        store.adopt(side.moments, side.noise_scales)
+        store.history = History.from_rows(*ratings[name])  # and sittings, where there are moods
+        store.count[:] = store.history.length
+        stores[name] = store
+    sides = {name: replace(side) for name, side in state.sides.items()}
+    online = OnlineState(
+        sides=sides,
+        stores=stores,
+        book=book,
+        options=options,
+        noise=state.noise,
+        centre=centre,
+        unit=state.unit,
+        rng=rng,
+        sweeps=state.sweeps,
+        seen=state.n_ratings,
+        opened_at=state.n_ratings,
+        moods=moods,
+    )
+    online_features.adopt(online)
+    for name in SIDES:
+        online.point(name)
+    online.even_codes()
+    online.add_up()
+    if passes is None:
+        scarce = _is_scarce(online) and options.evb is not None
+        passes = REOPENING if scarce else 1
+        for name, side in sides.items() if scarce else ():
+            if not regroup.is_clear(state.sides[name]):
+                widen(side)
+    for _ in range(passes):
+        for name in SIDES:
+            online.refresh(name, np.arange(stores[name].n_rows), learn=False)
+        if moods is not None:
+            online_moods.smooth(online, np.arange(stores["user"].n_rows))
+        if options.evb is not None:
+            shared.learn_noise(online, "item", None)
+    for name in SIDES:
+        online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
+        online.known[name] = online.seen
+    if moods is not None:
+        moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
+    if options.window != ALL:
+        retiring.sum_up(online)
+    return online
+
+
+def begin(
+    fit: FitOptions,
+    options: OnlineOptions,
+    *,
+    centre: float,
+    unit: float,
+    rng: np.random.Generator,
+) -> OnlineState:
+    """Start from nothing: one community on each side, no rows."""
+    sides, stores = {}, {}
+    for name in SIDES:
+        side = first_side(name, 0, fit, rng)
+        widen(side)
+        sides[name] = side
+        stores[name] = RowStore(
+            side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
+        )
+        stores[name].history = History(has_sittings=fit.moods)
+    state = OnlineState(
+        sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
+        start_scale=START_SCALE, fit=fit,
+        moods=OnlineMoods.none(fit.dtype) if fit.moods else None,
+    )  # fmt: skip
+    for name in SIDES:
+        state.point(name)
+    state.add_up()
+    return state
+
+
+def _is_scarce(state: OnlineState) -> bool:
+    """Whether there are few ratings for the numbers they are to determine."""
+    unknown = sum(store.n_rows * store.layout.order for store in state.stores.values())
+    return state.seen < ENOUGH * unknown
+
+
+def restart(state: OnlineState) -> OnlineState:
+    """Begin anew from all ratings on record, as a batch fit does: by their leading directions.
+
+    What little is known when the first ratings arrive points nowhere, and the directions that
+    a stream falls into by chance are poor ones.
+    """
+    indptr, indices, codes = state.stores["user"].history.to_rows()
+    values = state.book.values[codes].astype(np.float64)
+    if not values.size or not values.std() > 0.0:
+        state.restart_at = 2 * state.seen
+        return state  # nothing that could be learnt from
+    centre, unit = float(values.mean()), float(values.std())
+    tables: dict[str, tuple[Any, ...]] = {}
+    rows = {}
+    for name, store in state.stores.items():
+        indptr, indices, codes = store.history.to_rows()
+        tables[name] = indptr, indices, codes
+        if state.moods is not None:
+            tables[name] = *tables[name], store.history.sittings()
+        levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
+        rows[name] = Rows(indptr, indices, levels)
+    assert state.fit is not None
+    designs = {}
+    if state.fit.implicit_features:
+        for (name, own), other in zip(tables.items(), reversed(tables.values()), strict=True):
+            blocks = implicit_blocks(own[0], own[1], other[0].size - 1)
+            designs[name] = Design.of(blocks, state.fit.dtype)
+    batch = start_state(rows, unit, state.fit, state.rng, designs)
+    for side in batch.sides.values():
+        widen(side, RESTART_WIDE)
+    for number in range(RESTART_SWEEPS):
+        for name in SIDES:
+            update_side(batch, name, n_jobs=1)
+        learn_noise(batch)
+        if state.options.evb is not None and state.fit.schedule.features_due(number):
+            for side in batch.sides.values():
+                learn_precisions(side)
+    moods = state.moods
+    if moods is not None:
+        moods.reset()
+    fresh = adopt(
+        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1,
+        moods=moods,
+    )  # fmt: skip
+    if moods is not None:
+        online_moods.learn(fresh)
+    fresh.fit, fresh.changes = state.fit, state.changes
+    fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
+    return fresh
