@@ -80,9 +80,29 @@ def test_predict_looks_at_the_times_of_pairs(files, run_in):
     assert errors[0] < 0.8 * errors[1]
 
 
+@pytest.fixture(scope="module")
+def coming(tmp_path_factory):
+    """The same people in the order of time, and items that all of their sittings may have."""
+    folder, rng = tmp_path_factory.mktemp("coming"), np.random.default_rng(1)
+    lines = {"stream": [], "test": []}
+    for user in range(60):
+        chosen = rng.permutation(60)
+        for sitting in range(9):
+            mood = rng.normal()
+            for item in chosen[6 * sitting : 6 * sitting + 6]:
+                rating = 3 + mood + 0.02 * item + rng.normal(scale=0.2)
+                line = f"u{user},i{item},{rating:.2f},{sitting}"
+                lines["test" if rng.random() < 0.1 else "stream"].append((sitting, line))
+    for name, part in lines.items():
+        ordered = [line for _, line in sorted(part, key=lambda pair: pair[0])]
+        (folder / f"{name}.csv").write_text("\n".join(["user,item,rating,timestamp", *ordered]))
+    return folder
+
+
 @pytest.mark.parametrize("batch_size", ["1", "100"])
-def test_stream_predicts_with_the_mood_of_the_time(files, run_in, batch_size):
-    data = ("stream", "--ratings", "train.csv", "--test", "test.csv", "--warm-start", "0.3",
+def test_stream_predicts_with_the_mood_of_the_time(coming, run_in, batch_size):
+    files = coming
+    data = ("stream", "--ratings", "stream.csv", "--test", "test.csv", "--warm-start", "0.5",
             "--batch-size", batch_size, "--json")  # fmt: skip
     moody = run_in(*data, *SMALL, folder=files)
     assert moody.code == 0, moody.err

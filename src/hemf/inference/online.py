@@ -197,15 +197,9 @@ class OnlineState:
                 self.moods.add_raters(n)
 
     def absorb(
-        self,
-        users: Wholes,
-        items: Wholes,
-        codes: Wholes,
-        previous: Wholes,
-        times: Wholes | None = None,
-        *,
-        learn: bool = True,
-    ) -> int:
+        self, users: Wholes, items: Wholes, codes: Wholes, previous: Wholes,
+        times: Wholes | None = None, *, learn: bool = True,
+    ) -> int:  # fmt: skip
         """Learn a batch of ratings at once, and return how many are of pairs not rated before.
 
         A code of -1 takes the ``previous`` one out. Rows and codes are all known; no pair is there
@@ -348,17 +342,7 @@ class OnlineState:
 
     def _errors(self, users: Wholes, items: Wholes, codes: Wholes, seats: Any = None) -> Float64:
         """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
-        from hemf.model.predictive import pair_moments
-
-        left, right = self.stores["user"], self.stores["item"]
-        there = codes >= 0
-        users, items = users[there], items[there]
-        mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
-        weight = left.weight[users] * right.weight[items]
-        if self.moods is not None and seats is not None:
-            mood, spread = self.moods.of(seats[there])
-            mean, variance = mean + mood, variance + spread
-        return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
+        return shared.errors(self, users, items, codes, seats)
 
     # -- for the kernels -------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ each rating does not depend on how many there are.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from hemf.inference.empirical import learn_prior
 from hemf.inference.settled import carry
 from hemf.model.noise import balance, learn_scales
 from hemf.model.packing import Float64
+from hemf.model.predictive import pair_moments
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
@@ -89,6 +90,21 @@ def learn_noise(
     else:
         return
     state.noise = max(float(noise), NOISE_FLOOR)
+
+
+def errors(
+    state: OnlineState, users: Wholes, items: Wholes, codes: Wholes, seats: Any = None
+) -> Float64:
+    """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
+    left, right = state.stores["user"], state.stores["item"]
+    there = codes >= 0
+    users, items = users[there], items[there]
+    mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
+    if state.moods is not None and seats is not None:
+        mood, spread = state.moods.of(seats[there])
+        mean, variance = mean + mood, variance + spread
+    weight = left.weight[users] * right.weight[items]
+    return np.asarray(weight * ((state.levels()[codes[there]] - mean) ** 2 + variance))
 
 
 def sample(rng: np.random.Generator, *columns: Wholes) -> tuple[Wholes, ...]:
