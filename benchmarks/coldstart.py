@@ -57,13 +57,13 @@ def main() -> None:
     ratings = [table[name].to_numpy() for name in ("user", "item", "rating")]
     missed = []
     for side in arguments.sides:
-        parts = withheld(ratings, SIDES[side], max(arguments.few), arguments.seed)
+        parts = withheld(ratings, SIDES[side], arguments.seed)
         missed += measured(side, ratings, parts, settings, arguments.few, arguments.online)
     if missed:
         raise SystemExit(f"a bar was missed: {'; '.join(missed)}")
 
 
-def withheld(ratings: Columns, which: int, most: int, seed: int) -> dict[str, np.ndarray]:
+def withheld(ratings: Columns, which: int, seed: int) -> dict[str, np.ndarray]:
     """Return positions: ratings of others, those to judge newcomers on, and their known ones.
 
     The known ones are in a random order within each newcomer, and ``place`` is theirs in it.
