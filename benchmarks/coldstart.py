@@ -1,4 +1,4 @@
-"""Cold start on MovieLens 1M: what features tell of users and films that nobody has rated with.
+"""Cold start on MovieLens 1M: what features, and then five ratings, tell of users and films.
 
 A tenth of the users is taken out (then, apart from that, a tenth of the films), and a tenth of
 their ratings, the same throughout, is what they are judged on:
@@ -11,7 +11,7 @@ Cold must be better than the means of the other side, and `few` is to close most
 from cold to warm. Mean + offsets with the best possible shrinkage stand beside `few`.
 
     python benchmarks/coldstart.py                     # six fits; about five minutes of one core
-    python benchmarks/coldstart.py user --few 5 10 20
+    python benchmarks/coldstart.py --sides user --few 5 10 20
     python benchmarks/coldstart.py --online            # `few` by partial_fit of the cold model
 """
 
@@ -36,7 +36,7 @@ Columns = list[np.ndarray]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sides", nargs="*", choices=[*SIDES, []], default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--few", type=int, nargs="+", default=[5], help="ratings each")
     parser.add_argument("--factors", type=int, default=32)
     parser.add_argument("--communities", type=int, default=1)
@@ -98,25 +98,26 @@ def measured(
     def error(model: HeMF) -> float:
         return rmse(judged[2], model.predict(judged[0], judged[1]))
 
-    cold_model = fitted(others)
-    cold, warm = error(cold_model), error(fitted(np.concatenate([others, known])))
+    model = fitted(others)
+    cold, warm = error(model), error(fitted(np.concatenate([others, known])))
     means = rmse(judged[2], other_means(ratings, others, 1 - SIDES[side], judged))
     bare = HeMF(**settings).fit(tuple(column[others] for column in ratings))
-    row = {"means": means, "stranger": error(bare), "cold": cold, "warm": warm}
-    print_row(side, row)
+    print_row(side, {"means": means, "stranger": error(bare), "cold": cold, "warm": warm})
     missed = [] if cold < means else [f"{side}s from features alone"]
-    for count in few:
+    learnt = 0
+    for count in sorted(few):
         some = known[parts["place"] < count]
         if online:
-            model = cold_model.copy() if hasattr(cold_model, "copy") else fitted(others)
-            model.partial_fit(tuple(column[some] for column in ratings))
+            new = known[(parts["place"] >= learnt) & (parts["place"] < count)]
+            model.partial_fit(tuple(column[new] for column in ratings))
+            learnt = count
         else:
             model = fitted(np.concatenate([others, some]))
         after = error(model)
         closed = (cold - after) / (cold - warm)
         plain = best_offsets(ratings, others, some, SIDES[side], judged)
         print_row(side, {"few": count, "rmse": after, "closed": closed, "offsets": plain})
-        if count == few[0] and closed < CLOSED:
+        if count == min(few) and closed < CLOSED:
             missed.append(f"{side}s with {count} ratings")
     return missed
 

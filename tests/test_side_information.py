@@ -54,6 +54,28 @@ def test_newcomers_are_predicted_from_their_features(world, model, plain):
     )
 
 
+def test_newcomers_are_like_the_row_of_a_typical_rating():
+    """What is rated most is liked most here, and of a newcomer it is ratings that are asked for."""
+    rng = np.random.default_rng(7)
+    share = np.repeat([0.02, 0.8], [45, 20])  # of the users, who rate an item
+    quality = np.repeat([-1.0, 1.0], [45, 20])
+    kind = rng.normal(size=65)
+    rated = rng.random((200, 65)) < share
+    rated[:, 55:] = False  # ten of those that will be popular are new
+    users, items = np.nonzero(rated)
+    level = quality + 0.5 * kind
+    values = level[items] + 0.1 * rng.normal(size=items.size)
+    for implicit in (False, True):
+        fitted = HeMF(**FAST, implicit_features=implicit).fit(
+            (users, items, values), item_features={i: [kind[i]] for i in range(65)}
+        )
+        new = np.arange(55, 65)
+        mean, std = fitted.predict(0, new, return_std=True)
+        assert abs(float(np.mean(level[new] - mean))) < 0.35  # a typical row would be 1.5 below
+        assert np.corrcoef(mean, kind[new])[0, 1] > 0.99
+        assert (std > 0.3).all()
+
+
 def test_newcomers_with_features_are_flagged(world, model):
     mean, std, known = model.predict([149, 0, 999], 0, return_std=True, return_known=True)
     assert known.tolist() == [False, True, False]

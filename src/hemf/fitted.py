@@ -168,7 +168,8 @@ class Fitted(Parametrised):
         if side not in self._strangers:
             from hemf.model.predictive import with_stranger as extended
 
-            self._strangers[side] = extended(own, self._newcomers(side))
+            counts = self._fitted().counts(side)
+            self._strangers[side] = extended(own, self._newcomers(side), counts)
         return self._strangers[side]
 
     def _moments_at(self, side: str, place: int) -> tuple[Any, Any]:
