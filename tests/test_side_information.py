@@ -189,6 +189,19 @@ def test_the_number_of_threads_changes_nothing(world):
     np.testing.assert_array_equal(one.predict(*world.new[:2]), two.predict(*world.new[:2]))
 
 
+def test_implicit_features_may_be_of_one_side_alone(world):
+    options = {**FAST, "max_sweeps": 5}
+    for given, sides in ((True, {"user", "item"}), ("item", {"item"}), ("user", {"user"})):
+        fitted = HeMF(**options, implicit_features=given).fit(world.train)
+        told = {name for name, side in fitted.state_.sides.items() if side.regression is not None}
+        assert told == sides
+    both = HeMF(**options, implicit_features="item").fit(world.train, user_features=world.features)
+    assert both.state_.sides["user"].regression.design.n_columns == world.features.shape[1]
+    assert both.state_.sides["item"].regression.design.n_columns == N_USERS - NEW + 2
+    with pytest.raises(ParameterError, match='must be True, False, "user" or "item", got \'both\''):
+        HeMF(implicit_features="both").fit(world.train)
+
+
 # -- bad input ----------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ class Fitted(Parametrised):
     rating_scale_: float
     _table: Ratings
     _given: Mapping[str, Given] = MappingProxyType({})
-    implicit_features: bool
+    implicit_features: bool | str
     moods: bool
     _edition: int = 0
 

@@ -45,6 +45,21 @@ def fit_options(model: HeMF) -> FitOptions:
     )
 
 
+def implicit_sides(given: bool | str) -> tuple[str, ...]:
+    """Check ``implicit_features``, and return the sides that have any.
+
+    >>> implicit_sides(True), implicit_sides("item")
+    (('user', 'item'), ('item',))
+    """
+    if isinstance(given, str) and given in SIDES:
+        return (given,)
+    if not isinstance(given, bool | np.bool_):
+        raise ParameterError(
+            f'implicit_features must be True, False, "user" or "item", got {given!r}', value=given
+        )
+    return SIDES if given else ()
+
+
 def online_options(model: HeMF) -> OnlineOptions:
     """Return how a model learns online; an error names the parameter and what it may be."""
     fit, cap = fit_options(model), model.max_online_communities
