@@ -28,3 +28,17 @@ def drawn(n_users: int, n_items: int, n_ratings: int, rng: int = 0) -> tuple[np.
 
     blocks = list(draw_blocks(n_users, n_items, n_ratings=n_ratings, n_factors=8, rng=rng))
     return tuple(np.concatenate(columns) for columns in zip(*blocks, strict=True))
+
+
+def given_features(name: str) -> dict[str, Any]:
+    """Return what is known of the users and films of MovieLens 1M."""
+    import pandas as pd
+
+    users = pd.read_parquet(FOLDER / f"{name}-users.parquet").drop(columns="zip")
+    films = pd.read_parquet(FOLDER / f"{name}-movies.parquet")
+    year = films.pop("title").str.extract(r"\((\d{4})\)")[0].astype(float)
+    kinds = {column: users[column].astype(str) for column in ("age", "occupation")}
+    return {
+        "user_features": users.assign(**kinds),
+        "item_features": films.assign(year=year, years=(year // 5).astype(str)),
+    }

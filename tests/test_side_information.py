@@ -54,6 +54,28 @@ def test_newcomers_are_predicted_from_their_features(world, model, plain):
     )
 
 
+def test_newcomers_are_like_the_row_of_a_typical_rating():
+    """What is rated most is liked most here, and of a newcomer it is ratings that are asked for."""
+    rng = np.random.default_rng(7)
+    share = np.repeat([0.02, 0.8], [45, 20])  # of the users, who rate an item
+    quality = np.repeat([-1.0, 1.0], [45, 20])
+    kind = rng.normal(size=65)
+    rated = rng.random((200, 65)) < share
+    rated[:, 55:] = False  # ten of those that will be popular are new
+    users, items = np.nonzero(rated)
+    level = quality + 0.5 * kind
+    values = level[items] + 0.1 * rng.normal(size=items.size)
+    for implicit in (False, True):
+        fitted = HeMF(**FAST, implicit_features=implicit).fit(
+            (users, items, values), item_features={i: [kind[i]] for i in range(65)}
+        )
+        new = np.arange(55, 65)
+        mean, std = fitted.predict(0, new, return_std=True)
+        assert abs(float(np.mean(level[new] - mean))) < 0.35  # a typical row would be 1.5 below
+        assert np.corrcoef(mean, kind[new])[0, 1] > 0.99
+        assert (std > 0.3).all()
+
+
 def test_newcomers_with_features_are_flagged(world, model):
     mean, std, known = model.predict([149, 0, 999], 0, return_std=True, return_known=True)
     assert known.tolist() == [False, True, False]
@@ -165,6 +187,19 @@ def test_the_number_of_threads_changes_nothing(world):
         for jobs in (1, 2)
     )
     np.testing.assert_array_equal(one.predict(*world.new[:2]), two.predict(*world.new[:2]))
+
+
+def test_implicit_features_may_be_of_one_side_alone(world):
+    options = {**FAST, "max_sweeps": 5}
+    for given, sides in ((True, {"user", "item"}), ("item", {"item"}), ("user", {"user"})):
+        fitted = HeMF(**options, implicit_features=given).fit(world.train)
+        told = {name for name, side in fitted.state_.sides.items() if side.regression is not None}
+        assert told == sides
+    both = HeMF(**options, implicit_features="item").fit(world.train, user_features=world.features)
+    assert both.state_.sides["user"].regression.design.n_columns == world.features.shape[1]
+    assert both.state_.sides["item"].regression.design.n_columns == N_USERS - NEW + 2
+    with pytest.raises(ParameterError, match='must be True, False, "user" or "item", got \'both\''):
+        HeMF(implicit_features="both").fit(world.train)
 
 
 # -- bad input ----------------------------------------------------------------------------------

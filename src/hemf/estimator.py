@@ -53,7 +53,8 @@ class HeMF(Predicting):
         `predict`.
     implicit_features
         Whether which items a user has rated at all, and which users an item was rated by, say
-        something of their tastes and offsets, whatever the ratings were. A side with features, of
+        something of their tastes and offsets, whatever the ratings were; ``"user"`` or ``"item"``:
+        of that side alone, which may be better where ratings are few. A side with features, of
         this kind or given to `fit`, has ``"tied"`` covariances.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
@@ -115,7 +116,7 @@ class HeMF(Predicting):
         membership: str = "coupled",
         noise_scales: str | None = "both",
         moods: bool = False,
-        implicit_features: bool = False,
+        implicit_features: bool | str = False,
         evb: str | None = "closed",
         concentration: float = 1.0,
         spread: float = 1.0,

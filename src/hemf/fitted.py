@@ -42,7 +42,7 @@ class Fitted(Parametrised):
     rating_scale_: float
     _table: Ratings
     _given: Mapping[str, Given] = MappingProxyType({})
-    implicit_features: bool
+    implicit_features: bool | str
     moods: bool
     _edition: int = 0
 
@@ -174,7 +174,8 @@ class Fitted(Parametrised):
         if side not in self._strangers:
             from hemf.model.predictive import with_stranger as extended
 
-            self._strangers[side] = extended(own, newcomers)
+            counts = self._fitted().counts(side)
+            self._strangers[side] = extended(own, newcomers, counts)
         return self._strangers[side]
 
     def _moments_at(self, side: str, place: int) -> tuple[Any, Any]:

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 from hemf.errors import DataError
 from hemf.inference.fit import fit_batch
 from hemf.memory import check_memory
-from hemf.options import fit_options, generator, online_options, resolved_range
-from hemf.parameters import functions, switch
+from hemf.options import (
+    fit_options,
+    generator,
+    implicit_sides,
+    online_options,
+    resolved_range,
+)
+from hemf.parameters import functions
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sideinfo import side_information
 from hemf.training import error_on, hold_out, standardised
@@ -29,7 +35,7 @@ def fit(
 ) -> None:
     """See `hemf.HeMF.fit`; ``features`` are those of each side, or None."""
     options, rng = fit_options(model), generator(model.rng)
-    implicit = switch("implicit_features", model.implicit_features)
+    implicit = implicit_sides(model.implicit_features)
     told = functions("callbacks", callbacks)
     online_options(model)  # checked now rather than when the first rating arrives
     if y is not None:

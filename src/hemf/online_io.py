@@ -253,7 +253,10 @@ def _describe_fit(fit: FitOptions) -> dict[str, Any]:
 
 def _restore_fit(form: dict[str, Any]) -> FitOptions:
     single = form["dtype"] == "float32"
-    return FitOptions(**{**form, "dtype": np.float32 if single else np.float64})
+    sides = tuple(form.get("implicit_features", ()))
+    return FitOptions(
+        **{**form, "dtype": np.float32 if single else np.float64, "implicit_features": sides}
+    )
 
 
 def _restore_options(form: dict[str, Any]) -> OnlineOptions:

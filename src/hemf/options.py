@@ -34,7 +34,7 @@ def fit_options(model: HeMF) -> FitOptions:
         coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
         noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
         moods=switch("moods", model.moods),
-        implicit_features=switch("implicit_features", model.implicit_features),
+        implicit_features=implicit_sides(model.implicit_features),
         evb=choice("evb", model.evb, ("closed", "gradient", None)),
         concentration=number("concentration", model.concentration, low=1e-6, high=1e6),
         spread=number("spread", model.spread, low=1e-9, high=1e9),
@@ -44,6 +44,21 @@ def fit_options(model: HeMF) -> FitOptions:
         n_jobs=checked_jobs(model.n_jobs),
         dtype=np.float32 if single else np.float64,
     )
+
+
+def implicit_sides(given: bool | str) -> tuple[str, ...]:
+    """Check ``implicit_features``, and return the sides that have any.
+
+    >>> implicit_sides(True), implicit_sides("item")
+    (('user', 'item'), ('item',))
+    """
+    if isinstance(given, str) and given in SIDES:
+        return (given,)
+    if not isinstance(given, bool | np.bool_):
+        raise ParameterError(
+            f'implicit_features must be True, False, "user" or "item", got {given!r}', value=given
+        )
+    return SIDES if given else ()
 
 
 def online_options(model: HeMF) -> OnlineOptions:

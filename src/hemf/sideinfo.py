@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +67,12 @@ def side_information(
     ratings: Ratings,
     features: dict[str, Any],
     *,
-    implicit: bool,
+    implicit: Collection[str],
     dtype: type[np.floating] = np.float64,
 ) -> tuple[dict[str, Design], dict[str, Given]]:
     """Return the features of each side that has any, and what was given of them.
 
+    ``implicit`` are the sides that have what ratings tell of who rated, too.
     What was given comes before what is implicit, for of newcomers only the former is known.
     """
     sides = {
@@ -86,7 +88,7 @@ def side_information(
             for name, width in given[side].encoder.blocks.items():
                 blocks[name] = encoded[:, end : end + width]
                 end += width
-        if implicit:
+        if side in implicit:
             blocks |= implicit_blocks(table.indptr, table.indices, n_other)
         if blocks:
             designs[side] = Design.of(blocks, dtype)

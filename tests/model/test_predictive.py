@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 
 from hemf.kernels import reference
 from hemf.model import predictive
@@ -160,3 +161,31 @@ def test_forbidden_columns_are_not_chosen_even_when_few_are_left() -> None:
 def test_equal_scores_are_listed_by_column() -> None:
     best = predictive.best_columns(np.array([[2.0, 5.0, 5.0, 2.0]]), 4)
     assert best.columns.tolist() == [[1, 2, 0, 3]]
+
+
+def test_newcomers_like_a_typical_rating_differ_in_their_mean_alone(
+    rng: np.random.Generator,
+) -> None:
+    side = problem(rng, Setting(offsets=True, features=True)).sides["user"]
+    layout = side.layout
+    assert side.regression is not None
+    regression = side.regression.fitted(rng.normal(size=(side.n_rows, layout.order)))
+    side.regression = regression
+    features = csr_array(rng.normal(size=(3, 2)))  # of all that the rows have, two are known
+    counts = rng.integers(0, 9, side.n_rows)
+    rows = predictive.with_stranger(side, features)
+    ratings = predictive.with_stranger(side, features, counts)
+    here = slice(side.n_rows, side.n_rows + 3)
+    told = regression.coefficients[:2]
+    left = side.factor_means - regression.design.matrix.toarray()[:, :2] @ told
+    expected = features.toarray() @ told + np.average(left, axis=0, weights=counts)
+    np.testing.assert_allclose(ratings.mean[here][:, layout.free], expected, rtol=1e-10)
+    assert not np.allclose(rows.mean[here], ratings.mean[here])
+    for found in (rows, ratings):  # the others are what they are
+        np.testing.assert_array_equal(found.mean[: side.n_rows], side.moments.mean)
+        np.testing.assert_array_equal(found.mean[-1], side.stranger[0])
+    covariances = [
+        unpack(found.second[here]) - found.mean[here][:, :, None] * found.mean[here][:, None, :]
+        for found in (rows, ratings)
+    ]
+    np.testing.assert_allclose(covariances[1], covariances[0], atol=1e-10)

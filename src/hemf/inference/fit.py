@@ -49,7 +49,8 @@ class FitOptions:
     n_jobs: int | None
     dtype: type[np.floating]
     moods: bool = False
-    implicit_features: bool = False
+    implicit_features: tuple[str, ...] = ()
+    """The sides that have any."""
     """Whether a stream that began from nothing makes features of its ratings."""
     schedule: Schedule = field(default_factory=Schedule)
 

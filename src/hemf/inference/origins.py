@@ -18,6 +18,7 @@ from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.regress import learn_precisions
 from hemf.inference.rowstore import RowStore
+from hemf.inference.settled import OTHER
 from hemf.model.design import Design
 from hemf.model.implicit import implicit_blocks
 
@@ -162,10 +163,9 @@ def restart(state: OnlineState) -> OnlineState:
         rows[name] = Rows(indptr, indices, levels)
     assert state.fit is not None
     designs = {}
-    if state.fit.implicit_features:
-        for (name, own), other in zip(tables.items(), reversed(tables.values()), strict=True):
-            blocks = implicit_blocks(own[0], own[1], other[0].size - 1)
-            designs[name] = Design.of(blocks, state.fit.dtype)
+    for name in state.fit.implicit_features:
+        blocks = implicit_blocks(*tables[name][:2], tables[OTHER[name]][0].size - 1)
+        designs[name] = Design.of(blocks, state.fit.dtype)
     batch = start_state(rows, unit, state.fit, state.rng, designs)
     for side in batch.sides.values():
         widen(side, RESTART_WIDE)

@@ -141,7 +141,6 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     model = new_model(settings)
     fit_options(model)
     online_options(model)
-    switch("implicit_features", model.implicit_features)
 
 
 def check_times(settings: Mapping[str, Any], choices: Sequence[Choice], ratings: Ratings) -> None:
