@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from hemf import HeMF
-from hemf.errors import DataError, UnknownIdError
+from hemf.errors import DataError, ParameterError, UnknownIdError
 from hemf.evaluation import rmse
 
 N_USERS, N_ITEMS, NEW = 150, 60, 30

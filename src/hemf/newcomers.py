@@ -97,9 +97,9 @@ def check_beginning(model: HeMF, options: OnlineOptions) -> None:
     """Refuse to begin from nothing where features could never be learnt of."""
     if model.implicit_features and options.window != -1:
         raise ParameterError(
-            f"implicit_features={model.implicit_features!r}: with no fit to begin with, what it means to have rated "
-            'something is learnt from all ratings so far; set history="full", or call fit with '
-            "some of the ratings first",
+            f"implicit_features={model.implicit_features!r}: with no fit to begin with, what it "
+            "means to have rated something is learnt from all ratings so far; set "
+            'history="full", or call fit with some of the ratings first',
             value=model.history,
         )
 

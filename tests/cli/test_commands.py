@@ -78,7 +78,7 @@ def test_fit_keeps_a_model_that_the_library_opens(club):
 
 def test_fit_writes_a_report_that_needs_nothing_else(club):
     html = club.report.read_text()
-    assert html.count("<svg") == 7
+    assert html.count("<svg") == 8
     assert not re.search(r"https?://|<script|<link|src=", html)
 
 

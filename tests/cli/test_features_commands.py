@@ -139,8 +139,8 @@ def test_update_hands_features_on_only_where_given(files, hemf, club, monkeypatc
     for more in ((), ("--user-features", files / "few.csv")):
         run = hemf("update", club.model, club.test, "-o", "new.hemf", *more)
         assert run.code == 0, run.err
-    assert list(seen[0]) == ["removed"]
-    assert list(seen[1]) == ["removed", "user_features"]
+    assert list(seen[0]) == ["removed", "previous"]
+    assert list(seen[1]) == ["removed", "previous", "user_features"]
     (table,) = seen[1]["user_features"]
     assert table.ids.tolist() == ["user-3", "user-900"]
     assert table.labels == {"town": ["Rome", "Bonn"]}

@@ -110,11 +110,3 @@ def test_stream_predicts_with_the_mood_of_the_time(coming, run_in, batch_size):
     if batch_size == "1":  # a batch is predicted before any of its sittings is known
         assert moody.json["rmse"] < 0.9 * plain.json["rmse"]
     assert moody.json["test_rmse"] < 0.8 * plain.json["test_rmse"]
-
-
-@pytest.mark.parametrize("setting", ["implicit_features=true"])
-def test_stream_refuses_before_anything_is_fitted(files, run_in, setting):
-    run = run_in("stream", "--ratings", "train.csv", "--warm-start", "0.5", "--set", setting,
-                 folder=files)  # fmt: skip
-    assert run.code != 0
-    assert "hemf stream is not there for models with" in run.err

@@ -164,7 +164,8 @@ def restart(state: OnlineState) -> OnlineState:
     assert state.fit is not None
     designs = {}
     for name in state.fit.implicit_features:
-        blocks = implicit_blocks(*tables[name][:2], tables[OTHER[name]][0].size - 1)
+        indptr, indices = tables[name][0], tables[name][1]
+        blocks = implicit_blocks(indptr, indices, tables[OTHER[name]][0].size - 1)
         designs[name] = Design.of(blocks, state.fit.dtype)
     batch = start_state(rows, unit, state.fit, state.rng, designs)
     for side in batch.sides.values():
