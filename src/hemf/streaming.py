@@ -91,6 +91,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
             moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
         with one_blas_thread():
             state = origins.adopt(
+                OnlineState,
                 fitted,
                 _by_age(data, book, fitted),
                 book,
@@ -113,7 +114,9 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-6 * max(1.0, abs(centre)):
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = origins.begin(fit_options(model), options, centre=centre, unit=unit, rng=rng)
+    state = origins.begin(
+        OnlineState, fit_options(model), options, centre=centre, unit=unit, rng=rng
+    )
     return Learner(state, Vocabulary(), Vocabulary())
 
 

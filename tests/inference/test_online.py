@@ -124,6 +124,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         spread=1.0, max_sweeps=1, tolerance=0.0, patience=1, n_jobs=1, dtype=np.float64,
     )  # fmt: skip
     online = origins.begin(
+        OnlineState,
         fit,
         OnlineOptions(**EXACT),
         centre=CENTRE,

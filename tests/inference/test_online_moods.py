@@ -46,7 +46,8 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hemf.inference.origins.ENOUGH", 0.0)
         return origins.adopt(
-            state.copy(), tables, book, OnlineOptions(window=window, **{**EXACT, **options}),
+            OnlineState, state.copy(), tables, book,
+            OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
             moods=OnlineMoods.adopt(moods, np.float64),
         )  # fmt: skip

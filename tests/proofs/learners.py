@@ -52,6 +52,7 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(origins, "ENOUGH", 0.0)  # as it is, however few ratings there are
         return origins.adopt(
+            OnlineState,
             state.copy(),
             tables,
             book,

@@ -296,7 +296,7 @@ def test_a_candidate_that_fails_is_a_row_that_says_so(ratings, monkeypatch):
         ({"space": {"n_factors": 5}}, ParameterError, "list of values"),
         ({"space": {"rng": [1, 2]}}, ParameterError, "rng is not to be tried"),
         ({"space": {"user_features": [True]}}, ParameterError, "user_features are not given"),
-        ({"space": {"implicit_features": ["yes"]}}, ParameterError, "must be True or False"),
+        ({"space": {"implicit_features": ["yes"]}}, ParameterError, "must be True, False"),
         ({"space": {"moods": [True]}}, DataError, "no timestamps"),
         ({"fixed": {"moods": True}}, DataError, "no timestamps"),
         ({"fixed": {"validation_fraction": 0.1}}, ParameterError, "validation_fraction"),

@@ -18,6 +18,7 @@ from hemf.inference import (
     online_features,
     online_moods,
     opening,
+    origins,
     retiring,
     shared,
 )
@@ -301,9 +302,7 @@ class OnlineState:
         self.changes += 1
         if is_young(self):
             if self.seen >= self.restart_at:
-                from hemf.inference.origins import restart
-
-                self.__dict__.update(restart(self).__dict__)
+                self.__dict__.update(origins.restart(self).__dict__)
         elif learn and opening.is_due(self):
             opening.open_directions(self)
 

@@ -25,6 +25,7 @@ from hemf.model import ridge
 from hemf.model.design import Design
 from hemf.model.implicit import RATED, given_part, implicit_blocks
 from hemf.model.packing import Float64, lower_triangle, pack
+from hemf.model.predictive import newcomer_moments
 from hemf.model.regression import Regression, Rest
 from hemf.model.ridge import Iterative, Solver, Spread
 from hemf.model.side import Live, Side
@@ -317,5 +318,6 @@ def welcome(state: OnlineState, name: str) -> None:
     store.mean[rows], store.second[rows] = side.stranger
     found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
     if found:
-        moments, described = side.newcomers(csr_array(vstack([*found.values()]))), [*found]
+        told, described = csr_array(vstack([*found.values()])), [*found]
+        moments = newcomer_moments(side, told, store.count)
         store.mean[described], store.second[described] = moments.mean, moments.second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from hemf.inference.batch import SIDES, BatchState, learn_noise, update_side
 from hemf.inference.beginnings import REOPENING, add_rows, widen
 from hemf.inference.fit import FitOptions, first_side, start_state
 from hemf.inference.history import History, RatingBook
-from hemf.inference.online import OnlineState
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.regress import learn_precisions
@@ -21,6 +20,9 @@ from hemf.inference.rowstore import RowStore
 from hemf.inference.settled import OTHER
 from hemf.model.design import Design
 from hemf.model.implicit import implicit_blocks
+
+if TYPE_CHECKING:
+    from hemf.inference.online import OnlineState
 
 ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 NOISE_FROM_NOTHING = 0.5
@@ -31,6 +33,7 @@ RESTART_WIDE = 0.3
 
 
 def adopt(
+    kind: type[OnlineState],
     state: BatchState,
     ratings: dict[str, tuple[Any, ...]],
     book: RatingBook,
@@ -63,7 +66,7 @@ def adopt(
         store.count[:] = store.history.length
         stores[name] = store
     sides = {name: replace(side) for name, side in state.sides.items()}
-    online = OnlineState(
+    online = kind(
         sides=sides,
         stores=stores,
         book=book,
@@ -106,6 +109,7 @@ def adopt(
 
 
 def begin(
+    kind: type[OnlineState],
     fit: FitOptions,
     options: OnlineOptions,
     *,
@@ -123,7 +127,7 @@ def begin(
             side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
         )
         stores[name].history = History(has_sittings=fit.moods)
-    state = OnlineState(
+    state = kind(
         sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
         start_scale=START_SCALE, fit=fit,
         moods=OnlineMoods.none(fit.dtype) if fit.moods else None,
@@ -181,8 +185,8 @@ def restart(state: OnlineState) -> OnlineState:
     if moods is not None:
         moods.reset()
     fresh = adopt(
-        batch, tables, state.book, state.options, centre=centre, rng=state.rng, passes=1,
-        moods=moods,
+        type(state), batch, tables, state.book, state.options, centre=centre, rng=state.rng,
+        passes=1, moods=moods,
     )  # fmt: skip
     if moods is not None:
         online_moods.learn(fresh)

@@ -31,15 +31,19 @@ def with_stranger(
     dtype = side.moments.mean.dtype
     means, seconds = [side.moments.mean], [side.moments.second]
     if newcomers is not None:
-        hinted = side.newcomers(newcomers)
-        if counts is not None:
-            hinted = _moved(hinted, typical(side, newcomers, counts))
+        hinted = newcomer_moments(side, newcomers, counts)
         means.append(hinted.mean)
         seconds.append(hinted.second)
     return Moments(
         np.vstack([*means, mean.astype(dtype)]),
         np.vstack([*seconds, second.astype(dtype)]),
     )
+
+
+def newcomer_moments(side: Side, features: csr_array, counts: Counts | None = None) -> Moments:
+    """Moments of rows that nothing but these features is known of; see `with_stranger`."""
+    moments = side.newcomers(features)
+    return moments if counts is None else _moved(moments, typical(side, features, counts))
 
 
 def typical(side: Side, newcomers: csr_array, counts: Counts) -> Float64:
