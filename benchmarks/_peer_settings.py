@@ -75,6 +75,9 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     },
     "chembl": {
         "hemf-implicit": {"n_factors": 10},
+        "myfm": {"rank": 32},
+        "myfm-features": {"rank": 32},
+        "cmfrec": {"rank": 100, "penalty": 0.15, "implicit": True, "iterations": 30},
         "smurff": {"rank": 16, "precision": 8.0},
         "surprise-svd": {"rank": 20, "epochs": 50, "rate": 0.015, "penalty": 0.06},
         "libmf": {"rank": 128, "penalty": 0.01, "centre": True, "epochs": 30},

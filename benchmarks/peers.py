@@ -154,7 +154,7 @@ def compare(arguments: argparse.Namespace, runner: Runner, results: Results) -> 
         for peer_name in arguments.peers:
             peer = _peer_settings.peer(peer_name, name, quick=arguments.quick)
             row = results.find(name, peer.name, peer.settings, "test")
-            if row is None:
+            if row is None or (runner.curve and not row["curve"]):
                 print(f"{name}: {peer_name} …", file=sys.stderr, flush=True)
                 row = runner.row(peer, split) | {"part": "test"}
                 results.add(row)
