@@ -110,3 +110,11 @@ def test_stream_predicts_with_the_mood_of_the_time(coming, run_in, batch_size):
     if batch_size == "1":  # a batch is predicted before any of its sittings is known
         assert moody.json["rmse"] < 0.9 * plain.json["rmse"]
     assert moody.json["test_rmse"] < 0.8 * plain.json["test_rmse"]
+
+
+def test_a_start_that_factors_explain_does_not_close_moods_for_good(files, run_in):
+    """Every sitting has items of its own: of the first two, factors leave nothing for moods."""
+    data = ("stream", "--ratings", "train.csv", "--test", "test.csv", "--warm-start", "0.3",
+            "--json")  # fmt: skip
+    moody, plain = (run_in(*data, *settings, folder=files).json for settings in (SMALL, SMALL[:-2]))
+    assert moody["test_rmse"] < 0.6 * plain["test_rmse"]

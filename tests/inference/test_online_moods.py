@@ -358,3 +358,32 @@ def test_a_late_rating_without_history_is_a_step_from_the_last() -> None:
     forecast, _ = state.predict_then_learn(*(np.array([k]) for k in (3, 0, 1, -5)))
     assert forecast[0] == pytest.approx(product + phi * level, rel=1e-9)
     np.testing.assert_array_equal(moods.table[moods.last[3]], before)  # it tells nothing of today
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool) -> None:
+    """Some sittings are more generous than others, or none is: the bound is no lower."""
+    rng = np.random.default_rng(6)
+    state = adopted(moody(rng, SETTINGS[0]))
+    moods = state.moods
+    assert moods is not None
+    closed = MoodPrior(persistence=0.5, variance=1e-5, extra=1e-5)
+    moods.prior = closed
+    online_moods.smooth(state, np.arange(moods.n_raters))
+    if moves:
+        users, items, _ = pairs(state)
+        sitting = state.stores["user"].history.sittings()
+        mood = rng.choice([-2.0, 2.0], int(moods.used[0]))[sitting]
+        codes = state.book.codes(np.float32(np.round(4.0 * mood) / 4.0 + CENTRE))
+        state.absorb(users, items, codes, np.full(codes.size, -1), times_of(state), learn=False)
+        moods.prior = closed
+    climb = Climb(state)
+    online_moods.learn(state)
+    climb.assert_no_lower("opened")
+    opened = moods.prior.variance + moods.prior.extra
+    assert (opened > 0.03) == moves
+    assert moves or opened < 1e-3
+    online_moods.learn(state)
+    climb.assert_no_lower("again")
+    later = moods.prior.variance + moods.prior.extra
+    assert later > opened if moves else later < 1e-3

@@ -25,6 +25,7 @@ Wholes = npt.NDArray[np.int64]
 Links = npt.NDArray[np.int32]
 
 LEAST_ROOM = 16  # sittings or raters
+CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
 GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
 
 
@@ -382,4 +383,34 @@ def learn(state: OnlineState) -> None:
     moods, store = state.moods, state.stores["user"]
     assert moods is not None
     smooth(state, np.arange(store.n_rows), learn=state.options.evb is not None)
+    if state.options.evb is not None:
+        _open(state, moods)
     moods.learnt_at, moods.refreshed = state.seen, float(store.totals[2])
+
+
+def _open(state: OnlineState, moods: OnlineMoods) -> None:
+    """Begin anew with a prior that has closed, where that raises the bound.
+
+    What factors have explained of a few sittings leaves nothing for moods, and from next to
+    nothing their variances grow by a part of themselves: not in any number of turns.
+    """
+    start, prior = MoodPrior(), moods.prior
+    if prior.variance + prior.extra >= CLOSED * (start.variance + start.extra):
+        return
+    before, kept = _worth(state, moods), (moods.table.copy(), moods.moods.copy())
+    total, smoothed = state.total.copy(), moods.smoothed.copy()
+    moods.prior = start
+    smooth(state, np.arange(state.stores["user"].n_rows), learn=True)
+    if not _worth(state, moods) > before:
+        moods.prior, moods.smoothed = prior, smoothed
+        (moods.table[:], moods.moods[:]), state.total[:] = kept, total
+
+
+def _worth(state: OnlineState, moods: OnlineMoods) -> float:
+    """Return the part of the bound that depends on moods and their prior."""
+    history = state.stores["user"].history
+    indptr, items, codes = history.to_rows()
+    users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    wholes = items.astype(np.int64), codes.astype(np.int64)
+    errors = float(state._errors(users, *wholes, history.sittings()).sum())
+    return -0.5 * errors / state.noise - moods.divergence(complete=True)
