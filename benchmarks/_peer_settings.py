@@ -62,7 +62,15 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     "ml-1m-classic": FILMS,
     "weak": FILMS,
     "eachmovie": FILMS,
-    "ml-100k": {"hemf-implicit": {"n_factors": 10, "tol": 2e-5}, "smurff": {"precision": 1.9}},
+    "ml-100k": {
+        "hemf-implicit": {"n_factors": 10, "tol": 2e-5},
+        "myfm": {"rank": 10},
+        "myfm-features": {"rank": 20, "sweeps": 250},
+        "smurff": {"rank": 16, "precision": 1.9},
+        "surprise-svd": {"rank": 100, "epochs": 50, "rate": 0.015, "penalty": 0.12},
+        "cmfrec": {"rank": 50, "penalty": 0.15, "implicit": True, "iterations": 30},
+        "libmf": {"rank": 64, "penalty": 0.15, "epochs": 60},
+    },
     "kiba": {
         "hemf-implicit": {"n_factors": 32},
         "myfm": {"rank": 32},
@@ -83,7 +91,14 @@ CHOSEN: dict[str, dict[str, Settings]] = {
         "libmf": {"rank": 128, "penalty": 0.01, "centre": True, "epochs": 30},
     },
     "yahoo-music": {**WIDE},
-    "jester": {**WIDE},
+    "jester": {
+        "hemf-implicit": {"n_factors": 20},
+        "myfm": {"rank": 10, "sweeps": 60},
+        "smurff": {"rank": 16, "burn_in": 20, "draws": 60},
+        "surprise-svd": {"standardise": True, "rank": 100, "rate": 0.007, "penalty": 0.06},
+        "cmfrec": {"standardise": True},
+        "libmf": {"rank": 128, "penalty": 0.3, "epochs": 30},
+    },
 }
 QUICK: dict[str, Settings] = {
     "hemf": {"max_sweeps": 20},
