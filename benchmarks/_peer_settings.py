@@ -60,7 +60,7 @@ WIDE: dict[str, Settings] = {  # ratings of 1 to 100, and of -10 to 10
 }
 CHOSEN: dict[str, dict[str, Settings]] = {
     "ml-1m-classic": FILMS,
-    "weak": FILMS,
+    **{f"weak-{seed}": FILMS for seed in range(10)},
     "eachmovie": FILMS,
     "ml-100k": {
         "hemf-implicit": {"n_factors": 10, "tol": 2e-5},

@@ -17,7 +17,7 @@ from hemf.evaluation import random_split, weak_generalisation
 FILES = {
     "ml-1m-classic": "ml-1m-classic-train",
     "ml-100k": "ml-100k",
-    "weak": "ml-1m",
+    **{f"weak-{seed}": "ml-1m" for seed in range(10)},
     "kiba": "kiba-dta",
     "chembl": "chembl-ic50-346targets",
     "eachmovie": "eachmovie-ads-sample",
@@ -74,8 +74,9 @@ def load(name: str) -> Split:
         table = pq.read_table(FOLDER / f"{FILES[name]}.parquet", columns=["is_test"])
         mask = table["is_test"].to_numpy().astype(bool)
         kept, held = np.flatnonzero(~mask), np.flatnonzero(mask)
-    elif name == "weak":
-        kept, held = weak_generalisation(columns[0], columns[1], rng=0)
+    elif name.startswith("weak-"):
+        seed = int(name.removeprefix("weak-"))
+        kept, held = weak_generalisation(columns[0], columns[1], rng=seed)
     else:
         kept, held = random_split(columns[0].size, 0.1, rng=0)
     return Split.of(name, rows(columns, kept), rows(columns, held))
