@@ -113,7 +113,12 @@ QUICK: dict[str, Settings] = {
 
 
 AXES: dict[str, dict[str, list[Any]]] = {
-    "hemf-implicit": {"n_factors": [20, 32, 64, 10], "communities": ["one"]},
+    "hemf-implicit": {
+        "communities": ["one"],
+        "n_factors": [20, 32, 64, 10, 4, 2],
+        "implicit_features": [True, "item", "user"],
+        "noise_scales": ["both", "item", "user"],
+    },
     "myfm": {"rank": [10, 20, 32, 64, 4]},
     "myfm-features": {"rank": [10, 20, 32, 64, 4]},
     "smurff": {"precision": [2.0, 1.3, 4.0, 8.0], "rank": [16, 32, 64, 8]},

@@ -175,9 +175,9 @@ def search(arguments: argparse.Namespace, runner: Runner, results: Results) -> N
             best |= {axis: values[0] for axis, values in axes.items()}
             least = candidate(runner, results, split, peer_name, best)
             for axis, values in axes.items():
-                given_up = set()  # sides of the first value: larger and smaller ones
+                given_up: set[Any] = set()  # sides of the first value: larger and smaller ones
                 for value in values[1:]:
-                    if (side := value > values[0]) in given_up:
+                    if (side := side_of(value, values[0])) in given_up:
                         continue
                     other = {**best, axis: value}
                     error = candidate(runner, results, split, peer_name, other)
@@ -186,6 +186,11 @@ def search(arguments: argparse.Namespace, runner: Runner, results: Results) -> N
                     else:
                         given_up.add(side)
             print(f"{name} | {peer_name} | best: {json.dumps(best)} {least:.4f}", flush=True)
+
+
+def side_of(value: Any, first: Any) -> Any:
+    """Return which side of the first value another is on; a word is a side of its own."""
+    return value if isinstance(value, str) else value > first
 
 
 def candidate(runner: Runner, results: Results, split: Split, name: str, given: Row) -> float:
