@@ -8,7 +8,8 @@ their ratings, the same throughout, is what they are judged on:
     warm    all of their other ratings are
 
 Cold must be better than the means of the other side, and `few` is to close most of the distance
-from cold to warm. Mean + offsets with the best possible shrinkage stand beside `few`.
+from cold to warm. Beside `few` stand what the model itself expects its error to be, from the
+uncertainty that it states, and mean + offsets with the best possible shrinkage.
 
     python benchmarks/coldstart.py                     # six fits; about five minutes of one core
     python benchmarks/coldstart.py --sides user --few 5 10 20
@@ -113,10 +114,14 @@ def measured(
             learnt = count
         else:
             model = fitted(np.concatenate([others, some]))
-        after = error(model)
+        mean, std = model.predict(judged[0], judged[1], return_std=True)
+        after, expected = rmse(judged[2], mean), np.sqrt(np.mean(std**2))
         closed = (cold - after) / (cold - warm)
         plain = best_offsets(ratings, others, some, SIDES[side], judged)
-        print_row(side, {"few": count, "rmse": after, "closed": closed, "offsets": plain})
+        print_row(
+            side,
+            {"few": count, "rmse": after, "expected": expected, "closed": closed, "offsets": plain},
+        )
         if count == min(few) and closed < CLOSED:
             missed.append(f"{side}s with {count} ratings")
     return missed
