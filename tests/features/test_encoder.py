@@ -179,7 +179,7 @@ def test_labels_in_lists_are_the_same_whatever_holds_them():
 
 def test_columns_of_a_sparse_matrix_that_do_not_vary_become_zero():
     matrix = sp.csr_array(np.array([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]]))
-    ids, rows = FeatureEncoder.learn(matrix, "user").encode(matrix)
+    _, rows = FeatureEncoder.learn(matrix, "user").encode(matrix)
     assert rows.toarray().tolist() == [[0, 0, 2], [0, 0, 0]]
     assert rows.nnz == 1
 

@@ -100,8 +100,8 @@ def _of_mapping(rows: Mapping[Any, Any], where: str) -> Table:
         return _of_columns(ids, {"value": values})
     if not all(isinstance(row, (list, tuple, np.ndarray)) and np.ndim(row) for row in values):
         raise DataError(
-            f"{where}: rows must all be sequences of numbers, all mappings from names to values, or "
-            "all single values; of sparse rows make one matrix, and give a pair of ids and matrix"
+            f"{where}: rows must all be sequences of numbers, all mappings from names to values, "
+            "or all single values; of sparse rows make one matrix, and give it with its ids"
         )
     lengths = {len(row) for row in values}
     if len(lengths) > 1:
