@@ -268,6 +268,8 @@ def test_features_of_visitors_may_be_named(world):
     whole = model.fold_in([(3, 0.5)], features=row).predict([1])
     less = model.fold_in([(3, 0.5)], features={"a": 0.5, "group": "never seen"}).predict([1])
     assert whole != less
+    with pytest.raises(DataError, match="none of aa is a column that was learnt of; these are a"):
+        model.fold_in([(3, 0.5)], features={"aa": 0.5})
     with pytest.raises(DataError, match="fitted without features of users"):
         HeMF(**FAST).fit(world.old).fold_in([(3, 0.5)], features=row)
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hemf import HeMF
 from hemf.errors import DataError, ParameterError, UnknownIdError
 from hemf.evaluation import rmse
+from hemf.model import regression
 
 N_USERS, N_ITEMS, NEW = 150, 60, 30
 FAST = {"n_factors": 2, "max_user_communities": 1, "max_item_communities": 1, "rng": 0, "n_jobs": 1}
@@ -216,6 +217,26 @@ def test_ten_times_more_features_than_rows_are_no_danger(world, plain):
             world.table[some].ravel(),
         )
         assert rmse(actual, fitted.predict(*asked)) < 1.05 * rmse(actual, plain.predict(*asked))
+    assert fitted.elbo_ > plain.elbo_ - 10.0  # they are shrunk away, and cost nothing
+
+
+@pytest.mark.parametrize("share", [0.0, 0.95])
+def test_precisions_of_wide_tables_are_found_from_anywhere(share, monkeypatch):
+    """Whether ten times more features than rows tell all or nothing of users."""
+    rng = np.random.default_rng(1)
+    hidden = rng.normal(size=(100, 6))
+    features = hidden @ rng.normal(size=(6, 1000)) + rng.normal(size=(100, 1000))
+    known = hidden @ rng.normal(size=(6, 2)) / np.sqrt(6)
+    taste = np.sqrt(share) * known + np.sqrt(1 - share) * rng.normal(size=(100, 2))
+    users, items = np.nonzero(rng.random((100, 60)) < 0.3)
+    ratings = np.sum(taste[users] * rng.normal(size=(60, 2))[items], axis=1)
+    ratings += 0.3 * rng.normal(size=users.size)
+    bounds = []
+    for start in (0.2, 20.0):
+        monkeypatch.setattr(regression, "START_SHARE", start)
+        fitted = HeMF(**FAST, tol=1e-6).fit((users, items, ratings), user_features=features)
+        bounds.append(fitted.elbo_)
+    assert abs(bounds[0] - bounds[1]) < 3.0
 
 
 def test_columns_that_are_constant_or_zero_change_nothing(world):

@@ -52,6 +52,13 @@ def visitor_row(model: HeMF, features: Any) -> csr_array:
     tables: list[Any] = []
     for part, row in enumerate(parts_of(features) if encoder.parts > 1 else [features]):
         if isinstance(row, Mapping):
+            known = encoder.columns(part)
+            if row and known and not {*map(str, row)} & {*known}:
+                raise DataError(
+                    f"features: none of {', '.join(map(str, row))} is a column that was learnt of; "
+                    f"these are {', '.join(known)}",
+                    value=[*row],
+                )
             row = {**dict.fromkeys(encoder.columns(part)), **row}
         tables.append({"visitor": row})
     return encoder.encode(tables)[1]

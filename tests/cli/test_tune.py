@@ -74,6 +74,18 @@ def test_people_get_a_table(club, answer, folder, hemf):
     assert "trial 1 · defaults · RMSE" in run.err
 
 
+def test_the_gain_is_of_what_was_asked_for(club, hemf):
+    run = hemf("tune", club.ratings, *QUICK, *TRY, "--by", "elbo")
+    assert run.code == 0, run.err
+    first, best = (
+        next(line.split() for line in run.out.splitlines() if mark in line)
+        for mark in (" defaults ", "← best")
+    )
+    gain = f"Best is trial {best[0]}: ELBO {best[4]} for {first[4]} ("
+    assert best[0] != "1"
+    assert gain in run.out
+
+
 def test_features_may_be_tried(club, hemf, tmp_path):
     users = sorted({line.split(",")[0] for line in club.ratings.read_text().splitlines()[1:]})
     (tmp_path / "people.csv").write_text(

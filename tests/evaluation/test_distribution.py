@@ -53,6 +53,12 @@ def test_crps_is_the_integral_that_it_is_defined_by(k, away):
     assert SAID.crps(values)[k] == pytest.approx(below + above, rel=2e-5)
 
 
+@pytest.mark.parametrize("freedom", [5.0, np.inf])
+def test_crps_of_a_sure_prediction_is_its_absolute_error(freedom):
+    sure = Predictive(np.array([3.0, 3.0]), np.array([1e-9, 1e-300]), freedom)
+    np.testing.assert_allclose(sure.crps([4.0, 1.0]), [1.0, 2.0], rtol=1e-6)
+
+
 def test_levels_share_out_what_lies_between_their_midpoints():
     levels = [1, 2, 4, 4.5]
     edges = [-np.inf, 1.5, 3.0, 4.25, np.inf]

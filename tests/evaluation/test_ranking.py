@@ -194,6 +194,15 @@ def test_models_that_only_predict_are_judged_too(drawn):
     assert found == as_table
 
 
+def test_what_is_rated_like_the_mean_is_not_relevant_by_default():
+    train = [("ann", "tea", 2), ("bob", "milk", 4)]
+    found = ranking_metrics(by_order, train, [("ann", "milk", 3), ("bob", "tea", 5)], n=1)
+    assert found.users == 1
+    assert 3 < found.relevant < 3.001
+    tenths = [("ann", "milk", 3.3), ("bob", "tea", 3.2)]
+    assert ranking_metrics(by_order, train, tenths, n=1, relevant=3.3).users == 1
+
+
 def test_progress_is_told(monkeypatch, drawn):
     monkeypatch.setattr(ranking, "BLOCK_BYTES", 8 * 50 * 20)
     told = []

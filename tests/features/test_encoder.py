@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
+from pathlib import PurePosixPath
 
 import numpy as np
 import pandas as pd
@@ -111,10 +113,80 @@ def test_categories_booleans_lists_and_dates_are_understood():
 
 
 def test_labels_of_other_kinds_go_by_their_names():
-    encoder = FeatureEncoder.learn(
-        {1: datetime.date(2024, 2, 29), 2: datetime.date(2024, 3, 1)}, "user"
-    )
-    assert encoder.of_labels[0].levels == ("2024-02-29", "2024-03-01")
+    encoder = FeatureEncoder.learn({1: PurePosixPath("a/b"), 2: PurePosixPath("c")}, "user")
+    assert encoder.of_labels[0].levels == ("a/b", "c")
+
+
+DAYS = [datetime.date(2020, 1, day) for day in (1, 3, 2)]
+UTC = datetime.UTC
+TEMPORAL = {
+    "dict of dates": {k: {"seen": day} for k, day in enumerate(DAYS)},
+    "dict of NumPy dates": {k: {"seen": np.datetime64(day)} for k, day in enumerate(DAYS)},
+    "objects": pd.DataFrame({"user": range(3), "seen": DAYS}),
+    "dates": pl.DataFrame({"user": range(3), "seen": DAYS}),
+    "milliseconds": pl.DataFrame({"user": range(3), "seen": DAYS}).cast(
+        {"seen": pl.Datetime("ms")}
+    ),
+    "time zone": pd.DataFrame({"user": range(3), "seen": pd.to_datetime(DAYS).tz_localize(UTC)}),
+    "durations": pl.DataFrame({"user": range(3), "seen": [day - DAYS[0] for day in DAYS]}),
+    "pandas durations": pd.DataFrame(
+        {"user": range(3), "seen": pd.to_timedelta([0, 2, 1], unit="D")}
+    ),
+    "times of the day": pa.table(
+        {"user": [0, 1, 2], "seen": [datetime.time(hour) for hour in (1, 3, 2)]}
+    ),
+}
+
+
+@pytest.mark.parametrize("form", TEMPORAL)
+def test_dates_times_and_durations_are_numbers_in_every_form(form):
+    encoder = FeatureEncoder.learn(TEMPORAL[form], "user")
+    assert encoder.blocks == {"(numbers)": 1}
+    rows = encoder.encode(TEMPORAL[form])[1].toarray()
+    np.testing.assert_allclose(rows[:, 0], np.array([-1, 1, 0]) * np.sqrt(1.5))
+
+
+def test_dates_of_a_frame_and_of_a_dict_are_on_one_scale():
+    encoder = FeatureEncoder.learn(TEMPORAL["time zone"], "user")
+    later = {7: {"seen": datetime.datetime(2020, 1, 3, tzinfo=UTC)}, 8: {"seen": None}}
+    np.testing.assert_allclose(encoder.encode(later)[1].toarray(), [[np.sqrt(1.5)], [0.0]])
+
+
+def test_decimals_are_numbers():
+    values = [Decimal(1), Decimal("nan"), Decimal(3)]
+    _, rows = encode(pd.DataFrame({"user": [1, 2, 3], "price": values}))
+    assert rows.ravel().tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_categories_are_labels_whatever_stands_for_them():
+    frame = pd.DataFrame({"user": [1, 2, 3, 4], "job": pd.Categorical([20, 3, None, 20])})
+    encoder = FeatureEncoder.learn(frame, "user")
+    assert encoder.blocks == {"job": 2}
+    assert encoder.of_labels[0].levels == ("20", "3")
+    assert encoder.encode(frame)[1].toarray().tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
+
+
+def test_a_label_that_some_lack_tells_them_apart():
+    assert encode({"ann": {"club": "gold"}, "bob": {"club": None}})[1].tolist() == [[1], [0]]
+
+
+def test_labels_in_lists_are_the_same_whatever_holds_them():
+    encoder = FeatureEncoder.learn({1: {"tags": [1, 2]}, 2: {"tags": [2, None, np.nan]}}, "user")
+    assert encoder.blocks == {"tags": 2}
+    rows = encoder.encode({3: {"tags": np.array([2])}})[1]
+    assert rows.toarray().tolist() == [[0, 1]]
+
+
+def test_columns_of_a_sparse_matrix_that_do_not_vary_become_zero():
+    matrix = sp.csr_array(np.array([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]]))
+    _, rows = FeatureEncoder.learn(matrix, "user").encode(matrix)
+    assert rows.toarray().tolist() == [[0, 0, 2], [0, 0, 0]]
+    assert rows.nnz == 1
+
+
+def test_numbers_of_any_size_are_standardised():
+    _, rows = encode(np.array([[1e-300, 1e37], [-1e-300, -1e37]]))
+    np.testing.assert_allclose(rows, [[1, 1], [-1, -1]])
 
 
 def test_new_rows_are_encoded_as_the_old_ones_were():
@@ -150,6 +222,12 @@ REFUSED = {
     "2 ids for 3 rows": (["ann", "bob"], NUMBERS),
     "found 3 dimensions": np.zeros((2, 2, 2)),
     "got int": 5,
+    "user 1 at row 1 holds a number beyond": sp.csr_array(np.array([[1.0], [1e39]])),
+    "every column is constant or empty, so": sp.csr_array((3, 2)),
+    "rows must all be sequences": {"ann": [1.0, 2.0], "bob": None},
+    "of sparse rows make one matrix": {1: sp.csr_array([[1.0]]), 2: sp.csr_array([[2.0]])},
+    "unique column names": pd.DataFrame(NUMBERS, columns=["a", "a"], index=["x", "y", "z"]),
+    "cannot be called '\\(numbers\\)'": {1: {"(numbers)": "a"}, 2: {"(numbers)": "b"}},
     "some rows have names": {"ann": {"age": 3}, "bob": [4.0]},
 }
 

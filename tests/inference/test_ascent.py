@@ -17,7 +17,7 @@ from hemf.inference.empirical import (
     best_scale,
     best_spread,
 )
-from hemf.inference.regress import learn_precisions
+from hemf.inference.fit import one_blas_thread
 from hemf.kernels import reference
 from hemf.model import ridge
 from hemf.model.noise import learn_scales, scale_posterior
@@ -108,8 +108,8 @@ def blocks(watched: Watched) -> Iterator[tuple[str, float]]:
             learn(watched, name, what)
             yield f"{name} {what}", 0.0
         if side.regression is not None:
-            learn_precisions(side)
-            yield f"{name} precisions of features", 0.0
+            moved = watched.learn_precisions(name)
+            yield f"{name} precisions of features{' and q(V)' * moved}", 0.0
         side.refresh()
         yield f"{name} communities under the new prior", 0.0
     for name in state.sides:
@@ -144,6 +144,26 @@ def test_no_step_of_the_conjugate_gradients_lowers_the_bound(
         for block, cost in blocks(watched):
             watched.assert_no_lower(block, cost)
     assert watched.value > first + 1.0
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_leaps_of_the_precisions_do_not_lower_the_bound(
+    direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With features many more than rows, which single steps hardly move the precisions of."""
+    if not direct:
+        monkeypatch.setattr(ridge, "DIRECT", 0)
+    setting = Setting(features=True)
+    rng = np.random.default_rng(0)
+    state = problem(rng, setting, users=8, items=5, communities=(1, 1), wide=24)
+    leaps = 0
+    with one_blas_thread():
+        watched = Watched(state, setting)
+        for _ in range(4):
+            for block, cost in blocks(watched):
+                watched.assert_no_lower(block, cost)
+                leaps += block == "item precisions of features and q(V)"
+    assert leaps > 0
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)

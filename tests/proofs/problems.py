@@ -133,6 +133,7 @@ def problem(
     factors: int = 2,
     communities: tuple[int, int] = (3, 3),
     density: float = 0.5,
+    wide: int = 1,
 ) -> BatchState:
     """Ratings with some structure, and a state that is a few steps away from anywhere special."""
     left = rng.normal(size=(users, factors)) + rng.choice([-1.0, 1.0], size=(users, 1))
@@ -154,7 +155,7 @@ def problem(
             rng=rng,
             dtype=np.float64,
             noise_scales=setting.noise_scales,
-            design=any_design(rng, n_rows, (3, n_rows if name == "item" else 2))
+            design=any_design(rng, n_rows, (3, wide * n_rows if name == "item" else 2))
             if setting.features
             else None,
         )

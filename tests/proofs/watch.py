@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf.inference.batch import BatchState
-from hemf.inference.regress import regress
+from hemf.inference.regress import learn_precisions, regress
 from hemf.kernels import reference
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
@@ -49,6 +49,17 @@ class Watched:
         """Regress the factors of a side on its features."""
         self.among[name] = slow_bound.covariance_among(self.state.sides[name], known=True)
         regress(self.state.sides[name])
+
+    def learn_precisions(self, name: str) -> bool:
+        """Learn the precisions of a side's features; return whether q(V) has changed with them."""
+        side = self.state.sides[name]
+        assert side.regression is not None
+        before = side.regression.coefficients
+        learn_precisions(side)
+        moved = side.regression.coefficients is not before
+        if moved:
+            self.among[name] = slow_bound.covariance_among(side, known=True)
+        return moved
 
     def reorder(self, name: str, order: np.ndarray) -> None:
         """Follow a change of the order of communities."""

@@ -152,3 +152,16 @@ def test_large_whole_numbers_keep_every_digit():
 def test_what_is_no_time_is_an_error(column):
     with pytest.raises(DataError, match="timestamp"):
         timestamps_from(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["1000", "soon"], "timestamp 'soon' at row 1 is not a number"),
+        (["2020-01-01", "soon"], "timestamp 'soon' at row 1 is not a time"),
+        (["soon", "1000"], "timestamp 'soon' at row 0 is not a time"),
+    ],
+)
+def test_the_time_that_is_wrong_is_named(column, message):
+    with pytest.raises(DataError, match=message):
+        timestamps_from(pa.array(column))

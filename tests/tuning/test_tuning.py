@@ -12,7 +12,7 @@ import pytest
 
 from hemf import DataError, HeMF, ParameterError, Ratings
 from hemf.datasets import draw
-from hemf.evaluation import nlpd, rmse
+from hemf.evaluation import judge, nlpd, rmse
 from hemf.evaluation.splits import k_fold
 from hemf.tuning import tune
 from hemf.tuning.trial import BEHIND, RISEN, SETTLED, TIME, Curve
@@ -164,8 +164,12 @@ def test_other_criteria_are_those_of_the_fit(ratings, by):
     found = tune(ratings, fixed=QUICK, space={"noise_scales": [None]}, by=by, rng=0, n_jobs=1)
     ((train, held),) = folds_of(ratings, 0)
     model = HeMF(**QUICK, rng=0, n_jobs=1).fit(train)
-    expected = -model.elbo_ / train.n_ratings if by == "elbo" else nlpd(*predicted(model, held))
-    assert found.trials[0].score == pytest.approx(expected)
+    actual, mean, std = predicted(model, held)
+    users, items, _ = held.triples()
+    said = model.predict_distribution(held.users.ids[users], held.items.ids[items])
+    expected = {"elbo": -model.elbo_ / train.n_ratings, "nlpd": judge(actual, said).nlpd}[by]
+    assert found.trials[0].score == pytest.approx(expected, rel=1e-7)
+    assert found.trials[0].score != pytest.approx(nlpd(actual, mean, std), rel=1e-5)  # tails count
     assert found.trials[0].rmse == pytest.approx(rmse(*predicted(model, held)[:2]))
 
 
@@ -195,8 +199,10 @@ def test_moods_are_tried_where_there_are_times():
 
 
 def test_limits_are_kept(ratings):
-    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1)
+    told = []
+    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, watch=told.append)
     assert len(found.trials) == 2
+    assert {standing.planned for standing in told} == {0, 1, 2}
     assert found.ended == "trials"
     hurried = tune(ratings, fixed=QUICK, minutes=0.0, n_jobs=1)
     assert hurried.trials[0].ended == SETTLED  # the first is never cut

@@ -218,7 +218,7 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> di
 
 
 def _show(output: Output, found: Tuning, document: dict[str, Any]) -> None:
-    from hemf.tuning.plots import numbers_in, table_of
+    from hemf.tuning.plots import TITLES, numbers_in, shown, table_of
 
     headers, rows = table_of(found)
     output.table(headers, rows, numbers=numbers_in(headers))
@@ -235,9 +235,9 @@ def _show(output: Output, found: Tuning, document: dict[str, Any]) -> None:
     if best is first:
         output.line(f"Nothing was better than the first trial ({cost}).")
     else:
+        before, after = (shown(trial, found.by) for trial in (first, best))
         output.line(
-            f"Best is trial {best.number}: held-out RMSE {best.rmse:.4f} for {first.rmse:.4f} "
-            f"({cost})."
+            f"Best is trial {best.number}: {TITLES[found.by]} {after} for {before} ({cost})."
         )
     output.line(document["command"], style="bold")
     output.line(document["python"])

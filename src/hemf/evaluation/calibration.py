@@ -72,7 +72,10 @@ def judge(
     >>> found.coverage[0.9], round(found.nlpd, 4), found.pit.round(1).tolist()
     (0.5, 1.9189, [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.5])
     """
-    true = np.asarray(actual, np.float64)
+    try:
+        true = np.asarray(actual, np.float64)
+    except (TypeError, ValueError):
+        raise DataError("the ratings to judge by must be numbers") from None
     if true.ndim != 1 or true.size != predicted.mean.size or not true.size:
         raise DataError(
             f"there are {true.size} ratings and {predicted.mean.size} predictions; give one or "

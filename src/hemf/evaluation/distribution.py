@@ -79,10 +79,12 @@ class Predictive:
         """
         z = self._standardised(values)
         score = z * (2.0 * below(z, self.freedom) - 1.0)
-        density = np.exp(log_density(z, self.freedom))
+        with np.errstate(over="ignore"):
+            density = np.exp(log_density(z, self.freedom))
         v, unit = _limited(self.freedom), stretch(self.freedom)
         log_spread = betaln(0.5, v - 0.5) - 2.0 * betaln(0.5, 0.5 * v)
-        score += 2.0 * density * (unit**2 * v + z * z) / (v - 1.0)
+        near = np.where(density > 0.0, z, 0.0)  # beyond, its square may be infinite
+        score += 2.0 * density * (unit**2 * v + near * near) / (v - 1.0)
         score -= 2.0 * unit * np.sqrt(v) / (v - 1.0) * np.exp(log_spread)
         return np.asarray(self.std * score)
 

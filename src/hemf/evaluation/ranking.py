@@ -100,7 +100,7 @@ def ranking_metrics(
     learnt, withheld = Ratings.from_any(train), Ratings.from_any(test)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ParameterError(f"n is {n!r}; it must be a whole number of 1 or more", value=n)
-    least = np.nextafter(learnt.mean, np.inf) if relevant is None else relevant
+    least = _above(learnt.mean) if relevant is None else relevant
     if not isinstance(least, int | float | np.number) or not np.isfinite(least):
         raise ParameterError(f"relevant is {relevant!r}; it must be a number", value=relevant)
     if not learnt.n_ratings:
@@ -163,13 +163,23 @@ def top_columns(scores: NDArray[np.floating], n: int) -> Rows:
     return np.where(np.isneginf(best), -1, np.take_along_axis(chosen, order, axis=1))
 
 
+def _above(mean: float) -> float:
+    """Return the least rating above a mean: ratings are float32, which is coarser than the mean.
+
+    >>> bool(_above(3.0) > np.float32(3.0)), bool(_above(3.1) <= np.float32(3.2))
+    (True, True)
+    """
+    nearest = np.float32(mean)
+    return float(nearest if nearest > mean else np.nextafter(nearest, np.float32(np.inf)))
+
+
 def _wanted(learnt: Ratings, withheld: Ratings, least: float, column: Rows) -> tuple[Sparse, int]:
     """Relevant items, as columns of the catalogue, of each user in training; and what is left out.
 
     A pair that is in training too is no recommendation, and is left out.
     """
     users, items, values = withheld.triples()
-    liked = values >= least
+    liked = values >= np.float32(least)  # as ratings are kept: 3.3 is less there
     user_rows = learnt.users.rows(withheld.users.ids)[users[liked]]
     item_rows = learnt.items.rows(withheld.items.ids)[items[liked]]
     columns = column[item_rows]  # -1 is the last

@@ -15,6 +15,7 @@ from hemf.vocabulary import Vocabulary
 
 MANY = (list, tuple, set, frozenset, np.ndarray)
 PLAIN = (str, bool, int, float)  # labels of other kinds go by what they are called
+NUMBERS = "(numbers)"
 SEPARATOR = "|"  # between the labels of a text such as "Action|Comedy"
 
 
@@ -51,7 +52,9 @@ class NumberBlock:
             )
         if isinstance(numbers, sp.csr_array):
             if not self.centre.any():
-                return sp.csr_array(numbers @ sp.diags_array(1.0 / self.scale))
+                scaled = sp.csr_array(numbers @ sp.diags_array(1.0 / self.scale))
+                scaled.eliminate_zeros()
+                return scaled
             numbers = numbers.toarray()
         return sp.csr_array(np.nan_to_num((numbers - self.centre) / self.scale, nan=0.0))
 
@@ -112,7 +115,9 @@ def labels_of(value: Any, several: bool) -> list[Any]:
         parts = [part.strip() for part in value.split(SEPARATOR)] if several else [value]
         return list(dict.fromkeys(part for part in parts if part))
     parts = list(value) if isinstance(value, MANY) else [value]
-    return list(dict.fromkeys(part if isinstance(part, PLAIN) else str(part) for part in parts))
+    plain = [part.item() if isinstance(part, np.generic) else part for part in parts]
+    there = [part for part in plain if part is not None and part == part]  # NaN is not itself
+    return list(dict.fromkeys(part if isinstance(part, PLAIN) else str(part) for part in there))
 
 
 @dataclass(frozen=True)
@@ -146,11 +151,19 @@ class FeatureEncoder:
         for part, one in enumerate(parts):
             table = read_table(one, side)
             suffix = f" {part + 1}" if len(parts) > 1 else ""
-            numbers.append(_learn_numbers(table, part, f"(numbers){suffix}"))
+            numbers.append(_learn_numbers(table, part, f"{NUMBERS}{suffix}"))
             for name, values in table.labels.items():
-                labels.append(_learn_labels(values, part, f"{name}{suffix}", name))
+                if name == NUMBERS:
+                    raise DataError(
+                        f"{side}_features: a column of labels cannot be called {name!r}, which is "
+                        "what all numbers together are called; give it another name",
+                        value=name,
+                    )
+                block = _learn_labels(values, part, f"{name}{suffix}", name)
+                if len({frozenset(labels_of(value, block.several)) for value in values}) > 1:
+                    labels.append(block)
         of_numbers = tuple(b for b in numbers if np.isfinite(b.scale).any())
-        of_labels = tuple(b for b in labels if b.width > 1 or (b.width and b.several))
+        of_labels = tuple(labels)
         if not of_numbers and not of_labels:
             raise DataError(
                 f"{side}_features: every column is constant or empty, so they say nothing; leave "
@@ -204,15 +217,24 @@ def placed(matrix: sp.csr_array, rows: npt.NDArray[np.int64], n_rows: int) -> sp
 def _learn_numbers(table: Table, part: int, name: str) -> NumberBlock:
     numbers = table.numbers
     if sp.issparse(numbers):
+        least, most = (np.asarray(ends.todense()).ravel() for ends in _ends(numbers))
         ones = np.ones(numbers.shape[1])
-        return NumberBlock(part, name, (), 0.0 * ones, ones)
+        return NumberBlock(part, name, (), 0.0 * ones, np.where(most > least, ones, np.inf))
     there = ~np.isnan(numbers)
     counts = np.maximum(there.sum(axis=0), 1)
     centre = np.where(there, numbers, 0.0).sum(axis=0) / counts
     away = np.where(there, numbers - centre, 0.0)
-    spread = np.sqrt((away * away).sum(axis=0) / counts)
+    unit = np.maximum(np.abs(away).max(axis=0, initial=0.0), 1e-300)  # squares must not vanish
+    spread = unit * np.sqrt(np.square(away / unit).sum(axis=0) / counts)
     varies = spread > 1e-12 * np.maximum(np.abs(centre), 1e-300)
     return NumberBlock(part, name, table.names, centre, np.where(varies, spread, np.inf))
+
+
+def _ends(numbers: sp.csr_array) -> tuple[Any, Any]:
+    """Return the least and the largest number of each column; what is not stored is zero."""
+    if not all(numbers.shape):
+        return sp.coo_array((1, numbers.shape[1])), sp.coo_array((1, numbers.shape[1]))
+    return numbers.min(axis=0), numbers.max(axis=0)
 
 
 def _learn_labels(values: list[Any], part: int, name: str, column: str) -> LabelBlock:

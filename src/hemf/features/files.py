@@ -123,7 +123,7 @@ def without_names(table: Table) -> tuple[Table, list[str]]:
 
 
 def _all_differ(values: list[Any]) -> bool:
-    texts = [value for value in values if value is not None]
+    texts = [value for value in values if value is not None and value != ""]
     if len(texts) < MANY_ROWS or not all(isinstance(text, str) for text in texts):
         return False
     return len(set(texts)) == len(texts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,10 @@ from hemf.reading.columns import id_column
 from hemf.vocabulary import Vocabulary
 
 Numbers = npt.NDArray[np.float64]
+
+LARGEST = 1e38  # of what float32 holds
+DAY_ZERO = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+TEMPORAL = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,11 @@ def _of_mapping(rows: Mapping[Any, Any], where: str) -> Table:
         return _of_columns(ids, columns)
     if all(isinstance(row, (str, set, frozenset)) or np.ndim(row) == 0 for row in values):
         return _of_columns(ids, {"value": values})
+    if not all(isinstance(row, (list, tuple, np.ndarray)) and np.ndim(row) for row in values):
+        raise DataError(
+            f"{where}: rows must all be sequences of numbers, all mappings from names to values, "
+            "or all single values; of sparse rows make one matrix, and give it with its ids"
+        )
     lengths = {len(row) for row in values}
     if len(lengths) > 1:
         raise DataError(f"{where}: rows have {min(lengths)} to {max(lengths)} values")
@@ -109,12 +120,15 @@ def _of_frame(features: Any, side: str, where: str) -> Table:
             f"id to row, got {type(features).__name__}",
             value=type(features).__name__,
         ) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"{where}: {' '.join(str(error).split())}") from None
     eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     names = list(eager.columns)
+    columns = {name: eager.get_column(name) for name in names}
     place = id_column(names, side)
     index = getattr(features, "index", None)
     if place is not None:
-        ids = eager.get_column(names.pop(place)).to_numpy()
+        ids = columns.pop(names.pop(place)).to_numpy()
     elif index is not None and type(index).__name__ != "RangeIndex":
         ids = index.to_numpy()
     else:
@@ -123,7 +137,7 @@ def _of_frame(features: Any, side: str, where: str) -> Table:
             f"index of a pandas frame. Found the columns {', '.join(map(str, names))}",
             value=names,
         )
-    return _of_columns(ids, {str(name): _values(eager.get_column(name)) for name in names})
+    return _of_columns(ids, _usable(columns, f"{where}: "))
 
 
 def table_of(ids: npt.NDArray[Any], columns: Any, side: str) -> Table:
@@ -136,20 +150,31 @@ def table_of(ids: npt.NDArray[Any], columns: Any, side: str) -> Table:
     import narwhals as nw
 
     frame = nw.from_native(columns, eager_only=True)
+    columns = {name: frame.get_column(name) for name in frame.columns}
+    return _checked(_of_columns(ids, _usable(columns, "")), side)
+
+
+def _usable(columns: Mapping[Any, Any], where: str) -> dict[str, Numbers | list[Any]]:
+    """Read the columns of a frame, or say which cannot be."""
     values = {}
-    for name in frame.columns:
+    for name, column in columns.items():
         try:
-            values[name] = _values(frame.get_column(name))
+            values[str(name)] = _values(column)
         except Exception as error:  # whatever Arrow and narwhals cannot turn into numbers
-            raise DataError(f"column {name!r} cannot be used: {error}", value=name) from error
-    return _checked(_of_columns(ids, values), side)
+            raise DataError(
+                f"{where}column {name!r} cannot be used: {error}", value=name
+            ) from error
+    return values
 
 
 def _values(column: Any) -> Numbers | list[Any]:
     """Numbers of a frame's column, or its values where they are none."""
     import narwhals as nw
 
-    if column.dtype.is_temporal():
+    if column.dtype in (nw.Categorical, nw.Enum):  # whatever stands for the kinds
+        return [None if _is_missing(value) else str(value) for value in column.to_list()]
+    kind = column.dtype
+    if kind == nw.Date or (isinstance(kind, nw.Datetime) and kind.time_zone is None):
         column = column.cast(nw.Datetime("us")).dt.timestamp("us")
     is_number = column.dtype.is_numeric() or column.dtype == nw.Boolean
     return _as_floats(column) if is_number else column.to_list()
@@ -176,6 +201,10 @@ def _of_columns(ids: npt.NDArray[Any], columns: Mapping[str, Any]) -> Table:
         there = [value for value in values if not _is_missing(value)]
         if there and all(_is_number(value) for value in there):
             numbers[name] = np.array([np.nan if _is_missing(v) else float(v) for v in values])
+        elif there and all(isinstance(value, TEMPORAL) for value in there):
+            numbers[name] = np.array(
+                [np.nan if _is_missing(v) else _microseconds(v) for v in values]
+            )
         else:
             labels[name] = [None if _is_missing(value) else value for value in values]
     matrix = np.column_stack(list(numbers.values())) if numbers else np.empty((len(ids), 0))
@@ -183,13 +212,37 @@ def _of_columns(ids: npt.NDArray[Any], columns: Mapping[str, Any]) -> Table:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number, np.bool_))
+    if isinstance(value, np.timedelta64):  # to NumPy it is one
+        return False
+    return isinstance(value, (int, float, Decimal, np.number, np.bool_))
+
+
+def _microseconds(value: Any) -> float:
+    """Return a date, a time of the day or a duration as a number, as those of frames are.
+
+    >>> _microseconds(dt.date(1970, 1, 2)) == _microseconds(dt.timedelta(days=1))
+    True
+    """
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        kind = "datetime64[us]" if isinstance(value, np.datetime64) else "timedelta64[us]"
+        return float(value.astype(kind).astype(np.int64))
+    if isinstance(value, dt.time):
+        value = dt.datetime.combine(DAY_ZERO, value.replace(tzinfo=None))
+    elif not isinstance(value, dt.date | dt.timedelta):
+        raise TypeError(value)
+    if isinstance(value, dt.datetime):
+        value = (value if value.tzinfo else value.replace(tzinfo=dt.UTC)) - DAY_ZERO
+    elif isinstance(value, dt.date):
+        value = value - DAY_ZERO.date()
+    return float(value / dt.timedelta(microseconds=1))
 
 
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    return isinstance(value, (float, np.floating, Decimal)) and bool(value != value)
 
 
 def _checked(table: Table, side: str) -> Table:
@@ -197,12 +250,14 @@ def _checked(table: Table, side: str) -> Table:
     if not len(table.ids):
         raise DataError(f"{side}_features: there are no rows")
     entries = sp.coo_array(table.numbers)
-    infinite = np.isinf(entries.data)
-    if infinite.any():
-        row, column = int(entries.row[infinite][0]), int(entries.col[infinite][0])
+    beyond = np.abs(entries.data) > LARGEST
+    if beyond.any():
+        row, column = int(entries.row[beyond][0]), int(entries.col[beyond][0])
+        is_finite = np.isfinite(entries.data[beyond][0])
+        what = f"a number beyond ±{LARGEST:g}" if is_finite else "an infinite number"
         called = repr(table.names[column]) if table.names else f"{column} from 0"
         raise _complaint(
-            table, row, side, f"holds an infinite number in its features, in column {called}; "
+            table, row, side, f"holds {what} in its features, in column {called}; "
             "leave it out (NaN) or bound it",
         )  # fmt: skip
     if sp.issparse(table.numbers) and np.isnan(entries.data).any():

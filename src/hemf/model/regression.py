@@ -28,6 +28,8 @@ from hemf.model.ridge import Iterative, Solver, Spread, solver
 from hemf.model.stranger import Hint
 
 START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
+LEAP = 2.0  # most that ln λ_b is tried to change by at once
+WORTH_IT = 0.2  # change of ln λ_b that is worth a try
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
 
 
@@ -104,14 +106,34 @@ class Regression:
         λ_b = L F_b / (tr(P M_bᵀM_b) + L tr C_bb), unless none would change by the share
         ``at_least``.
         """
-        design, order = self.design, self.coefficients.shape[1]
-        squares = np.sum((self.coefficients @ factor_precision) * self.coefficients, axis=1)
-        wanted = order * design.widths / (design.by_block(squares) + order * self.spread.trace)
-        unit = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
-        wanted = np.clip(wanted, RANGE[0] * unit, RANGE[1] * unit)
+        order = self.coefficients.shape[1]
+        squares = self._squares(factor_precision)
+        wanted = self._within(order * self.design.widths / (squares + order * self.spread.trace))
         if (np.abs(np.log(wanted / self.precision)) < at_least).all():
             return self
         return self._with(precision=wanted)
+
+    def leap(self, factor_precision: Float64, stalled: float) -> Float64 | None:
+        """Return λ_b that may be far better where `learnt` hardly moves them; None elsewhere.
+
+        Where features are many more than rows, q(V) is its prior in most directions, and what
+        suits it best is about that prior again: a step changes ln λ_b by some (γ_b - x_b)/F_b, with
+        γ_b = F_b - λ_b tr C_bb, the directions told of, and x_b = λ_b tr(P M_bᵀM_b)/L. At the
+        optimum these are equal, so λ_b γ_b/x_b is worth a try (MacKay's step). It may be too far.
+        """
+        widths, order = self.design.widths, self.coefficients.shape[1]
+        told = np.maximum(widths - self.precision * self.spread.trace, 1e-12)
+        seen = np.maximum(self.precision * self._squares(factor_precision) / order, 1e-12)
+        step = np.log(widths / (widths - told + seen))
+        far = np.clip(np.log(told / seen), -LEAP, LEAP)
+        slow = (np.abs(step) < stalled) & (np.abs(far) > WORTH_IT)
+        if not slow.any():
+            return None
+        return self._within(self.precision * np.exp(np.where(slow, far, step)))
+
+    def under(self, precision: Float64, targets: Float64) -> Regression:
+        """Return the posterior under other λ_b."""
+        return self._with(precision=precision).fitted(targets)
 
     def moved(self, targets: Float64) -> Regression:
         """Return the same with an M that is nearer to its optimum; C stays, and so does λ_b.
@@ -154,6 +176,17 @@ class Regression:
     def at_rest(self) -> Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""
         return replace(self)
+
+    def _squares(self, factor_precision: Float64) -> Float64:
+        """tr(P M_bᵀM_b) of each block, (B,)."""
+        weighted = (self.coefficients @ factor_precision) * self.coefficients
+        return self.design.by_block(np.sum(weighted, axis=1))
+
+    def _within(self, precision: Float64) -> Float64:
+        """Return λ_b that can be computed with."""
+        design = self.design
+        unit = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
+        return np.asarray(np.clip(precision, RANGE[0] * unit, RANGE[1] * unit))
 
     def _with(self, **changes: Float64 | Spread) -> Regression:
         changed = replace(self, **changes)  # type: ignore[arg-type]

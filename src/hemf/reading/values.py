@@ -48,7 +48,7 @@ def timestamps_from(column: Any) -> NDArray[np.int64]:
         column = _decoded(column)
         if pa.types.is_integer(column.type) and not column.null_count:
             return _cast(column, pa.int64(), "timestamp")
-        if is_text(column.type) and not _parses(column, pa.float64()):
+        if is_text(column.type) and not _parses(column.drop_null()[:1], pa.float64()):
             # The type of a text column is settled by its first entry that is there at all.
             column = _dates_from_text(column)
         if pa.types.is_temporal(column.type):

@@ -42,7 +42,7 @@ def table_rows(
         row = [str(trial.number), trial.described(trials[0].settings), str(trial.sweeps)]
         row.append(shown_score(trial.rmse))
         if by != "rmse":
-            row.append(shown_score(-trial.score if by == "elbo" else trial.score))
+            row.append(shown(trial, by))
         if folds > 1:
             row.append("" if trial.error is None else f"{trial.error:.4f}")
         rows.append([*row, f"{trial.cpu_seconds:.1f}", how_it_ended(trial)])
@@ -56,6 +56,11 @@ def numbers_in(headers: Sequence[str]) -> list[int]:
     [0, 2]
     """
     return [0, *range(2, len(headers) - 1)]
+
+
+def shown(trial: Trial, by: str) -> str:
+    """Write what a trial is judged by; bounds are better the higher, and are not turned around."""
+    return shown_score(-trial.score if by == "elbo" else trial.score)
 
 
 def shown_score(score: float) -> str:

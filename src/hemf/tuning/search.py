@@ -281,7 +281,10 @@ class _Search:
 
     def _say(self, settings: Settings | None, fold: int, report: SweepReport | None) -> None:
         left = None if self._end is None else max(self._end - time.monotonic(), 0.0)
-        standing = Standing(self._found.trials, settings, fold, report, self._planned, left)
+        planned = self._planned
+        if self._most is not None:
+            planned = min(planned, max(self._most - len(self._found.trials), 0))
+        standing = Standing(self._found.trials, settings, fold, report, planned, left)
         self._watch(standing)
 
 

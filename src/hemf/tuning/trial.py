@@ -11,7 +11,6 @@ from typing import Any
 
 from hemf.errors import ConvergenceWarning, DataError, HemfError, ParameterError
 from hemf.estimator import HeMF
-from hemf.evaluation import nlpd
 from hemf.evaluation.splits import k_fold
 from hemf.inference.callbacks import SweepReport
 from hemf.options import fit_options
@@ -307,5 +306,5 @@ def used(features: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
 def _density(model: HeMF, held_out: Ratings) -> float:
     users, items, actual = held_out.triples()
     pairs = held_out.users.ids[users], held_out.items.ids[items]
-    mean, std = model.predict(*pairs, timestamps=held_out.timestamps, return_std=True)
-    return nlpd(actual, mean, std)
+    said = model.predict_distribution(*pairs, timestamps=held_out.timestamps)
+    return -float(said.log_density(actual).mean())
