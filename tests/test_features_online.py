@@ -259,6 +259,43 @@ def test_a_visitor_follows_the_model_with_what_was_told(world, model):
     assert np.abs(visitor.predict([1, 2]) - before).max() > 1e-6
 
 
+def test_what_visitors_think_of_new_items_is_told_by_the_features_of_these(world, model):
+    users, items, ratings = world.old
+    late = np.arange(N_ITEMS - NEW_ITEMS, N_ITEMS)
+    squares = {"told": [], "untold": []}
+    visits = {}
+    for user in range(20):
+        mine = users == user
+        visits[user] = list(zip(items[mine].tolist(), ratings[mine].tolist(), strict=True))
+        guess = model.fold_in(visits[user]).predict(late)
+        squares["untold"].append((guess - world.table[user, late]) ** 2)
+        assert np.ptp(guess) == 0.0
+    model.partial_fit(item_features=world.later["item_features"])
+    for user, pairs in visits.items():
+        visitor = model.fold_in(pairs)
+        guess = visitor.predict(late)
+        squares["told"].append((guess - world.table[user, late]) ** 2)
+        knows = model.fold_in([*pairs, (int(late[0]), float(world.table[user, late[0]]))])
+        assert np.abs(knows.predict(late) - guess).max() > 1e-4  # to have rated one tells, too
+    error = {name: np.sqrt(np.mean(each)) for name, each in squares.items()}
+    assert error["told"] < 0.6 * error["untold"]
+
+
+def test_a_visitor_may_be_known_by_features_alone(world, model):
+    model.partial_fit(user_features=world.later["user_features"])
+    everything = np.arange(N_ITEMS - NEW_ITEMS)
+    user = N_USERS - 1  # has no rating yet
+    for nothing in ([], {}, ()):
+        visitor = model.fold_in(nothing, features=world.users[user])
+        mean, std = visitor.predict(everything, return_std=True)
+        expected, spread = model.predict(user, everything, return_std=True)
+        np.testing.assert_allclose(mean, expected, rtol=1e-10)
+        np.testing.assert_allclose(std, spread, rtol=1e-10)
+        assert visitor.recommend(3)[0].size == 3
+    with pytest.raises(DataError):
+        model.fold_in([])
+
+
 def test_features_of_visitors_may_be_named(world):
     frame = pd.DataFrame(world.users, columns=list("abcd"))
     frame["user"] = np.arange(N_USERS)

@@ -274,7 +274,8 @@ class HeMF(Predicting):
 
         ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. With
         ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings.
-        ``features`` are the visitor's, as a row of those given to `fit`. See `Visitor`.
+        ``features`` are the visitor's, as a row of those given to `fit`; with these, there need
+        be no ratings. See `Visitor`.
         """
         from hemf.visitor import fold_in
 

@@ -100,20 +100,20 @@ class Visitor:
         with model._turn:
             own = self.posterior
             ids, alone = model._ids("item", items)
-            rows = model._learnt("item", model._rows("item", ids))
+            rows, places = model._known_and_placed("item", ids)
             right = model._moments("item", with_stranger=bool((rows < 0).any()))
             left = np.zeros(rows.size, np.int64)
             mean, variance = predictive.pair_moments(
-                own.moments, right, left, rows, variance=return_std
+                own.moments, right, left, places, variance=return_std
             )
             expected = model._to_rating(mean)
             if not return_std:
                 return expected[0] if alone else expected
             if include_noise:
-                of_row = (model._fitted().noise + model._mood_variance()) * own.noise_scale
-                noise = np.full(rows.size, of_row)
+                noise = model._fitted().noise * own.noise_scale
                 scales = model._fitted().sides["item"].noise_scales
-                variance = variance + noise * (1.0 if scales is None else scales.inverse[rows])
+                of_items = 1.0 if scales is None else scales.inverse[rows]
+                variance = variance + noise * of_items + model._mood_variance()
             spread = np.sqrt(variance) * model.rating_scale_
         return (expected[0], spread[0]) if alone else (expected, spread)
 
@@ -140,7 +140,10 @@ class Visitor:
 def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any, features: Any) -> Visitor:
     """See `hemf.HeMF.fold_in`."""
     model._fitted()
-    items, values = _read(model, ratings, y, columns)
+    if features is not None and y is None and _is_empty(ratings):
+        items, values = np.empty(0, object), np.empty(0, np.float32)
+    else:
+        items, values = _read(model, ratings, y, columns)
     check_range(model, values)
     return Visitor(model, items, values, _fold(model, items, values, features), features)
 
@@ -151,14 +154,17 @@ def _fold(
     """Return the posterior of a row with these ratings of these items."""
     state = model._fitted()
     side, other = state.sides["user"], state.sides["item"]
+    if not items.size:
+        return _newcomer(model, features)
     rows = model._learnt("item", model._rows("item", items))
     rated = Moments(other.moments.mean.take(rows, 0), other.moments.second.take(rows, 0))
     scales = other.noise_scales
     weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
     if -1 in rows.tolist():  # for a few rows, NumPy takes ten times as long to find out
-        strangers = rows < 0
-        rated.mean[strangers], rated.second[strangers] = other.stranger
-        weight[strangers] = 1.0
+        _, places = model._known_and_placed("item", items)
+        expected = model._moments("item", with_stranger=True)
+        rated = Moments(expected.mean.take(places, 0), expected.second.take(places, 0))
+        weight[rows < 0] = 1.0
     told = what_is_told(side, rows, None if features is None else visitor_row(model, features))
     standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
     mean, second, probabilities, shape, rate = fold_row(
@@ -167,6 +173,21 @@ def _fold(
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)
     return Posterior(moments, probabilities, float(inverse), rows, model._edition)
+
+
+def _newcomer(model: HeMF, features: Any) -> Posterior:
+    """Return what is believed of somebody whose features are all that is known."""
+    state = model._fitted()
+    side = state.sides["user"]
+    moments = predictive.newcomer_moments(side, visitor_row(model, features), state.counts("user"))
+    scales, nothing = side.noise_scales, np.empty(0, np.int64)
+    inverse = 1.0 if scales is None else float(scales.inverse[-1])
+    return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model._edition)
+
+
+def _is_empty(ratings: Any) -> bool:
+    """Whether there is nothing but features to know a visitor by."""
+    return isinstance(ratings, list | tuple | dict) and not ratings
 
 
 def _read(

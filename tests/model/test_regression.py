@@ -179,3 +179,14 @@ def test_blocks_stand_side_by_side(rng):
     assert design.by_column(np.array([1.0, 2.0])).tolist() == [1.0, 1.0, 1.0, 2.0, 2.0]
     assert design.squares.tolist() == [1.0, 1.0, 1.0, 3.0, 3.0]
     assert (design.block(0), design.block(1)) == (slice(0, 3), slice(3, 5))
+
+
+def test_precisions_of_what_was_chosen_to_rate_take_no_leaps(rng):
+    targets = 0.1 * rng.normal(size=(8, ORDER))
+    wide = sp.csr_array(rng.normal(size=(8, 900)))
+    leaps = {}
+    for name in ("(rated)", "genres"):
+        regression = Regression.start(Design.of({name: wide}), ORDER).fitted(targets)
+        leaps[name] = regression.leap(np.eye(ORDER), stalled=0.5)
+    assert leaps["(rated)"] is None
+    assert leaps["genres"] is not None

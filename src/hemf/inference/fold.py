@@ -16,7 +16,7 @@ from hemf.inference.rowstore import RowStore
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
 
-ROUNDS = 3  # of q(a, z) and q(τ) in turn, which depend on each other: one more changes E[τ] by 0.0004
+ROUNDS = 3  # of q(a, z) and q(τ) in turn; one more changes E[τ] by 0.0004
 AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
 SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
 SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hemf.model.design import Design
-from hemf.model.implicit import Spoken
+from hemf.model.implicit import HOW_MANY, RATED, Spoken
 from hemf.model.packing import Float64
 from hemf.model.ridge import Iterative, Solver, Spread, solver
 from hemf.model.stranger import Hint
@@ -120,13 +121,16 @@ class Regression:
         suits it best is about that prior again: a step changes ln λ_b by some (γ_b - x_b)/F_b, with
         γ_b = F_b - λ_b tr C_bb, the directions told of, and x_b = λ_b tr(P M_bᵀM_b)/L. At the
         optimum these are equal, so λ_b γ_b/x_b is worth a try (MacKay's step). It may be too far.
+
+        What rows chose to rate is left alone: q(V) and q(a) apart overstate what it costs, and the
+        bound would have it say less than held-out ratings would.
         """
         widths, order = self.design.widths, self.coefficients.shape[1]
         told = np.maximum(widths - self.precision * self.spread.trace, 1e-12)
         seen = np.maximum(self.precision * self._squares(factor_precision) / order, 1e-12)
         step = np.log(widths / (widths - told + seen))
         far = np.clip(np.log(told / seen), -LEAP, LEAP)
-        slow = (np.abs(step) < stalled) & (np.abs(far) > WORTH_IT)
+        slow = (np.abs(step) < stalled) & (np.abs(far) > WORTH_IT) & self._given
         if not slow.any():
             return None
         return self._within(self.precision * np.exp(np.where(slow, far, step)))
@@ -176,6 +180,11 @@ class Regression:
     def at_rest(self) -> Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""
         return replace(self)
+
+    @property
+    def _given(self) -> npt.NDArray[np.bool_]:
+        """Which blocks are of features that were given, (B,)."""
+        return np.array([name not in (RATED, HOW_MANY) for name in self.design.names], bool)
 
     def _squares(self, factor_precision: Float64) -> Float64:
         """tr(P M_bᵀM_b) of each block, (B,)."""
