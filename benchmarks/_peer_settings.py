@@ -72,7 +72,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
         "libmf": {"rank": 64, "penalty": 0.15, "epochs": 60},
     },
     "kiba": {
-        "hemf-implicit": {"n_factors": 32},
+        "hemf-implicit": {"n_factors": 32, "noise_scales": "item"},
         "myfm": {"rank": 32},
         "myfm-features": {"rank": 32},
         "smurff": {"rank": 32, "precision": 4.0},
@@ -82,7 +82,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
         "libmf": {"rank": 64, "penalty": 0.02, "centre": True, "epochs": 60},
     },
     "chembl": {
-        "hemf-implicit": {"n_factors": 10},
+        "hemf-implicit": {"n_factors": 10, "noise_scales": "item"},
         "myfm": {"rank": 32},
         "myfm-features": {"rank": 32},
         "cmfrec": {"rank": 100, "penalty": 0.15, "implicit": True, "iterations": 30},
@@ -90,7 +90,12 @@ CHOSEN: dict[str, dict[str, Settings]] = {
         "surprise-svd": {"rank": 20, "epochs": 50, "rate": 0.015, "penalty": 0.06},
         "libmf": {"rank": 128, "penalty": 0.01, "centre": True, "epochs": 30},
     },
-    "yahoo-music": {**WIDE},
+    "yahoo-music": {"hemf-implicit": {"n_factors": 10, "implicit_features": "item"}, **WIDE},
+    "filmtrust": {"hemf-implicit": {"n_factors": 10}},
+    "flixster": {
+        "hemf-implicit": {"n_factors": 2, "implicit_features": "item", "max_sweeps": 20},
+    },
+    "douban": {"hemf-implicit": {"n_factors": 3, "implicit_features": "item"}},
     "jester": {
         "hemf-implicit": {"n_factors": 20},
         "myfm": {"rank": 10, "sweeps": 60},
