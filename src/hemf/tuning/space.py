@@ -17,7 +17,8 @@ Settings = dict[str, Any]
 
 FEATURES = ("user_features", "item_features")
 COMMUNITIES = ("max_user_communities", "max_item_communities")
-FACTORS = (5, 10, 20, 32, 50)
+FACTORS = (2, 5, 10, 20, 32, 50)
+ONE_SIDE = ("item", "user")
 ELSEWHERE = {
     "validation_fraction": "ratings are held out anyway",
     "rng": "it is the seed of the whole search",
@@ -58,8 +59,8 @@ def default_space(
     ``given`` are the features there are; what is ``fixed`` is left out.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> [sorted(choice.names) for choice in default_space(data, (), {"n_factors": 3})]
-    [['implicit_features'], ['max_item_communities', 'max_user_communities'], ['noise_scales']]
+    >>> [min(choice.names) for choice in default_space(data, (), {"n_factors": 3})]
+    ['implicit_features', 'max_item_communities', 'noise_scales', 'implicit_features']
     """
     usual = HeMF().get_params()
     most = max(min(ratings.n_users, ratings.n_items), 1)
@@ -70,7 +71,8 @@ def default_space(
         Choice((one, {name: usual[name] for name in COMMUNITIES})),
         *(Choice(({name: False}, {name: True})) for name in FEATURES if name in given),
         Choice(tuple({"n_factors": n} for n in ladder), ordered=True),
-        Choice(({"noise_scales": None}, {"noise_scales": "both"})),
+        Choice(tuple({"noise_scales": of} for of in (None, "both", *ONE_SIDE))),
+        Choice(tuple({"implicit_features": of} for of in ONE_SIDE)),
     ]
     if ratings.timestamps is not None:
         choices.insert(2, Choice(({"moods": True}, {"moods": False})))
