@@ -149,17 +149,11 @@ def standing(report: EpochReport | SampleReport) -> str:
     return f"{word} {done}/{total} · RMSE {report.train_rmse:.4f} · {left} left"
 
 
-class StreamProgress:
-    """Shows how a model gets on with a stream, below the models that are through with it.
+class LivePicture:
+    """A picture in a terminal that changes while something is at work; a context manager."""
 
-    Use as a context manager around the stream, and hand it to `Prequential.run`. The picture is
-    changed between two steps of the stream and never during one, whose time is being taken.
-    """
-
-    def __init__(self, output: Output, name: str, finished: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._name = name
-        self._finished = finished
         self._begin = self._said = time.monotonic()
         self._live: Any = nullcontext()
         if output.live:
@@ -173,6 +167,19 @@ class StreamProgress:
 
     def __exit__(self, *error: object) -> None:
         self._live.__exit__(*error)
+
+
+class StreamProgress(LivePicture):
+    """Shows how a model gets on with a stream, below the models that are through with it.
+
+    Use as a context manager around the stream, and hand it to `Prequential.run`. The picture is
+    changed between two steps of the stream and never during one, whose time is being taken.
+    """
+
+    def __init__(self, output: Output, name: str, finished: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__(output)
+        self._name = name
+        self._finished = finished
 
     def __call__(self, stream: Prequential) -> None:
         """Show how the stream stands, if it is time to."""

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from hemf.cli.progress import SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_PICTURES, duration
+from hemf.cli.progress import (
+    SECONDS_BETWEEN_LINES,
+    SECONDS_BETWEEN_PICTURES,
+    LivePicture,
+    duration,
+)
 
 if TYPE_CHECKING:
     from hemf.cli.output import Output
     from hemf.tuning import Standing
 
 
-class TuneProgress:
+class TuneProgress(LivePicture):
     """What `hemf.tuning.tune` tells how it stands; use as a context manager around it."""
 
     def __init__(self, output: Output, folds: int) -> None:
-        self._output, self._folds = output, folds
-        self._begin = self._said = time.monotonic()
+        super().__init__(output)
+        self._folds = folds
         self._told = 0
-        self._live: Any = nullcontext()
-        if output.live:
-            from rich.live import Live
-
-            self._live = Live(console=output.screen, transient=True, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.__exit__(*error)
 
     def __call__(self, standing: Standing) -> None:
         """Show how the search stands."""
