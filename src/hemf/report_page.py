@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hemf import plots
+from hemf.writing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DOTS_PER_INCH = 150
 _COLOURS = {
     plots.INK: "var(--ink)",
     plots.FAINT: "var(--faint)",
@@ -181,6 +184,15 @@ def interval(mean: float, std: float, low: float, high: float) -> Markup:
         f'<div class="range"><i style="left:{start:.1f}%;width:{end - start:.1f}%"></i>'
         f'<u style="left:{percent(mean):.1f}%"></u></div>'
     )
+
+
+def write_drawn(path: Path, figure: Figure, html: Callable[[], str]) -> None:
+    """Write a figure as a PNG or, with any other name, the page that it is on."""
+    with replacing(path) as fresh:
+        if path.suffix.lower() == ".png":
+            figure.savefig(fresh, format="png", dpi=DOTS_PER_INCH)
+        else:
+            fresh.write_text(html(), encoding="utf-8")
 
 
 def picture(name: str, figure: Figure, description: str) -> str:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf import plots
-from hemf.report_page import card, page, picture, section, table
-from hemf.writing import replacing
+from hemf.report_page import card, page, picture, section, table, write_drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +30,6 @@ KINDS = (".html", ".png")
 # Each stands out on light and on dark ground; the first two follow the page's own.
 COLOURS = (plots.USERS, plots.ITEMS, "#009e73", "#b8609a", "#8a7f00", "#7a5cc4")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
-DOTS_PER_INCH = 150
 BEGINNING = 0.05  # of the points, which may leave the picture so that the rest can be seen
 WINDOW = 20  # a point of the stream stands for the last 1/20 of all points
 CHARACTERS = 12  # of the legend, in an inch
@@ -141,10 +139,8 @@ def write_stream_plot(
 ) -> None:
     """Write the figure as a PNG or, with a table of what was measured, as a page, by the name."""
     figure = stream_figure(curves, start=start)
-    with replacing(path) as fresh:
-        if path.suffix.lower() == ".png":
-            figure.savefig(fresh, format="png", dpi=DOTS_PER_INCH)
-            return
+
+    def html() -> str:
         drawn = card(
             "Error against ratings seen",
             "Root mean squared error, in the stream that of its latest twentieth; lower is better.",
@@ -157,5 +153,6 @@ def write_stream_plot(
             table(headers, rows, numbers=range(1, len(headers))),
             wide=True,
         )
-        html = page(title, subtitle, [section("Learning from a stream", [drawn, measured])])
-        fresh.write_text(html, encoding="utf-8")
+        return page(title, subtitle, [section("Learning from a stream", [drawn, measured])])
+
+    write_drawn(path, figure, html)

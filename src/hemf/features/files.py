@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hemf.errors import DataError
 from hemf.features.tables import Table, table_of
-from hemf.reading.columns import id_column
+from hemf.reading.columns import id_column, is_number
 from hemf.reading.files import Source, open_file
 from hemf.reading.identifiers import factorise
 from hemf.reading.readers import settle_text
@@ -43,7 +43,7 @@ def read_feature_file(
     path = Path(path).expanduser()
 
     def names_in(fields: Sequence[str]) -> bool:
-        return _id_place(fields, side, column) is not None or not any(map(_is_number, fields))
+        return _id_place(fields, side, column) is not None or not any(map(is_number, fields))
 
     source = open_file(path, names_in=names_in, n_ids=1)
     try:
@@ -94,14 +94,6 @@ def _id_place(names: Sequence[str], side: str, column: str | int | None) -> int 
     if isinstance(column, str) and column in stripped:
         return stripped.index(column)
     return id_column(stripped, side)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def without_names(table: Table) -> tuple[Table, list[str]]:

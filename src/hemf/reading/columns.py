@@ -104,10 +104,11 @@ def is_header(fields: Sequence[str], columns: ColumnChoice, *, rated: bool) -> b
         return True
     if columns is not None and not rated:
         return False
-    return not any(map(_is_number, fields))
+    return not any(map(is_number, fields))
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Whether a field of text is a number, so that it names no column."""
     try:
         float(field)
     except ValueError:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf import plots
-from hemf.report_page import card, page, picture, section, table
-from hemf.stream_plots import DOTS_PER_INCH
+from hemf.report_page import card, page, picture, section, table, write_drawn
 from hemf.tuning.search import Tuning
 from hemf.tuning.trial import BEHIND, FAILED, RISEN, SETTLED, TIME, Trial
-from hemf.writing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,10 +117,8 @@ def tuning_figure(found: Tuning) -> Figure:
 def write_tuning_plot(path: Path, found: Tuning, *, title: str) -> None:
     """Write the figure as a PNG or, with the table of trials, as a page, by the name."""
     figure = tuning_figure(found)
-    with replacing(path) as fresh:
-        if path.suffix.lower() == ".png":
-            figure.savefig(fresh, format="png", dpi=DOTS_PER_INCH)
-            return
+
+    def html() -> str:
         drawn = card(
             "Error against sweeps",
             "Of each candidate, on the held-out ratings; lower is better. Lines that end early are "
@@ -133,5 +129,6 @@ def write_tuning_plot(path: Path, found: Tuning, *, title: str) -> None:
         headers, rows = table_of(found)
         measured = card("Trials", "", table(headers, rows, numbers=numbers_in(headers)), wide=True)
         said = f"{len(found.trials)} trials, judged by {TITLES[found.by]}"
-        html = page(title, said, [section("Choosing settings", [drawn, measured])])
-        fresh.write_text(html, encoding="utf-8")
+        return page(title, said, [section("Choosing settings", [drawn, measured])])
+
+    write_drawn(path, figure, html)
