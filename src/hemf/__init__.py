@@ -20,6 +20,7 @@ from hemf.errors import (
 )
 from hemf.estimator import HeMF
 from hemf.ratings import Ratings
+from hemf.sampling import GibbsHeMF
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "DataError",
     "DatasetError",
     "DuplicateWarning",
+    "GibbsHeMF",
     "HeMF",
     "HemfError",
     "HistoryWarning",

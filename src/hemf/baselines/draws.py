@@ -34,8 +34,13 @@ class NormalWishart:
     scale: float = 1.0
     """s"""
 
-    def draw(self, rows: npt.NDArray[Any], rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Draw μ and Λ given vectors that were drawn from N(μ, Λ⁻¹).
+    def draw(
+        self,
+        rows: npt.NDArray[Any],
+        rng: np.random.Generator,
+        central: npt.NDArray[Any] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Draw μ and Λ given vectors that were drawn from N(μ, Λ⁻¹), and others from N(0, Λ⁻¹).
 
         >>> rows = np.random.default_rng(0).normal(2.0, 0.5, (10_000, 1))
         >>> mean, precision = NormalWishart(1.0).draw(rows, np.random.default_rng(1))
@@ -49,6 +54,8 @@ class NormalWishart:
         spread = np.eye(size) / self.scale + apart.T @ apart
         spread += self.mean_precision * n / weight * np.outer(mean, mean)
         degrees = (size if self.degrees is None else self.degrees) + n
+        if central is not None:
+            spread, degrees = spread + central.T @ central, degrees + len(central)
         precision = draw_wishart(degrees, inverse(spread), rng)
         centre = n / weight * mean
         root = np.linalg.cholesky(weight * precision)
@@ -240,7 +247,7 @@ def draw_vectors(
     return np.asarray(drawn[..., 0], np.float32)
 
 
-def draw_noise(errors: Singles, guess: float, rng: np.random.Generator) -> float:
+def draw_noise(errors: Singles | Floats, guess: float, rng: np.random.Generator) -> float:
     """Draw σ² given errors; a priori 1/σ² ~ Gamma(1, guess), whose mean is 1/guess."""
     wrong = float(np.dot(errors.astype(np.float64), errors))
     return float((guess + wrong / 2.0) / rng.standard_gamma(1.0 + len(errors) / 2.0))

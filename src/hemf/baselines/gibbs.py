@@ -6,15 +6,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.chains import FactorChain, RatingTable
+from hemf.baselines.chains import RatingTable
 from hemf.baselines.draws import Floats, NormalWishart, RowNumbers
 from hemf.baselines.questions import Known, asked, check_inside
-from hemf.baselines.samples import RunningMoments, Sample, averaged
+from hemf.baselines.samples import Draw, RunningMoments, averaged
 from hemf.engines.threads import thread_count
 from hemf.errors import DataError, NotFittedError, ParameterError
 from hemf.inference.fit import one_blas_thread
@@ -60,7 +60,7 @@ class Drawn:
     items: Vocabulary
     mean: float
     limits: tuple[float, float] | None
-    samples: list[Sample]
+    samples: list[Draw]
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean, within the limits, and variance of the ratings of pairs; -1 is a stranger."""
@@ -80,12 +80,12 @@ class Drawn:
             np.where(item_rows < 0, len(self.items), item_rows).astype(np.int32),
         )
 
-    def judge(self, users: Any, items: Any, ratings: Floats) -> Callable[[Sample, bool], float]:
+    def judge(self, users: Any, items: Any, ratings: Floats) -> Callable[[Draw, bool], float]:
         """Return what tells the RMSE on ratings: of a draw or of the average with those before."""
         pairs = self._strangers_last(self.users.rows(users), self.items.rows(items))
         average = RunningMoments(len(ratings))
 
-        def error(sample: Sample, counts: bool) -> float:
+        def error(sample: Draw, counts: bool) -> float:
             mean, variance = sample.moments(*pairs)
             if counts:
                 average.add(mean, variance)
@@ -95,18 +95,31 @@ class Drawn:
         return error
 
 
-class GibbsSampler(Parametrised, ABC):
-    """What the samplers have in common; `BPMF`, `M3FTIB` and `M3FTIF` are the ones to use."""
+class Chain(Protocol):
+    """A Gibbs sampler at work."""
+
+    @property
+    def noise(self) -> float:
+        """σ², in squared units of a rating."""
+
+    @property
+    def train_rmse(self) -> float:
+        """Root of the mean squared error under the draws of the last step."""
+
+    def step(self) -> None:
+        """Draw everything once, each given the rest."""
+
+    def sample(self) -> Draw:
+        """Return the draws of the last step."""
+
+
+class Sampler(Parametrised):
+    """What every sampler is to its user, whatever it draws."""
 
     n_factors: int
     samples: int
     burn_in: int
     kept: int
-    noise_variance: float
-    learn_noise: bool
-    mean_precision: float
-    degrees: float | None
-    wishart_scale: float
     rating_range: str | tuple[float, float] | None
     duplicates: str
     n_jobs: int | None
@@ -114,29 +127,22 @@ class GibbsSampler(Parametrised, ABC):
 
     # -- learning ------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        ratings: Any,
-        y: Any = None,
-        *,
-        columns: Any = None,
-        validation: Any = None,
-        callbacks: Sequence[Callable[[SampleReport], Any]] = (),
-    ) -> Self:
-        """Learn from ratings, anything `Ratings.from_any` reads, from the start.
-
-        With ``y``, ``ratings`` holds the pairs and ``y`` their ratings. ``callbacks`` are called
-        with a `SampleReport` after every iteration; one that returns something true stops the
-        fit, and if no draw counts by then, the latest one is kept. ``validation`` are ratings to
-        report the error on, which nothing is learnt from. A fit that fails leaves the estimator
-        as it was.
-        """
-        self.check_parameters()
-        rng, told = generator(self.rng), functions("callbacks", callbacks)
+    def _read(self, ratings: Any, y: Any, columns: Any) -> Ratings:
+        """Read ratings, anything `Ratings.from_any` does, or pairs whose ratings are ``y``."""
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
-        data = _rated(Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates))
+        data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         check_inside(data.by_user.values, self.rating_range)
+        return data
+
+    def _sample(
+        self,
+        data: Ratings,
+        start: Callable[[int], Chain],
+        validation: Any,
+        callbacks: Sequence[Callable[[SampleReport], Any]],
+    ) -> None:
+        """Run the chain that ``start`` makes for a number of threads, and keep what it draws."""
         limits = resolved_range(self.rating_range, data)
         drawn = Drawn(data.users, data.items, data.mean, limits, [])
         judge = None
@@ -144,17 +150,16 @@ class GibbsSampler(Parametrised, ABC):
             judge = drawn.judge(*validation_pairs(validation, data)[:3])
         with one_blas_thread():
             begin = time.perf_counter()
-            chain = self._chain(RatingTable.of(data), rng, thread_count(self.n_jobs))
+            chain = start(thread_count(self.n_jobs))
             self._check_memory(chain.sample())
-            history = self._iterate(chain, drawn.samples, judge, told, begin)
+            history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
         self.drawn_, self.history_ = drawn, history
-        return self
 
     def _iterate(
         self,
-        chain: FactorChain,
-        kept: list[Sample],
-        judge: Callable[[Sample, bool], float] | None,
+        chain: Chain,
+        kept: list[Draw],
+        judge: Callable[[Draw, bool], float] | None,
         callbacks: Sequence[Callable[[SampleReport], Any]],
         begin: float,
     ) -> list[SampleReport]:
@@ -188,10 +193,10 @@ class GibbsSampler(Parametrised, ABC):
             kept.append(chain.sample())
         return history
 
-    def _check_memory(self, sample: Sample) -> None:
+    def _check_memory(self, sample: Draw) -> None:
         """Complain now rather than hours later of samples that memory does not hold."""
         number, there = min(self.samples, self.kept), available_bytes()
-        needed = number * (sample.users.nbytes + sample.items.nbytes)
+        needed = number * sample.nbytes
         if there is not None and needed > there:
             raise ParameterError(
                 f"{number} samples with n_factors={self.n_factors} need about {readable(needed)} "
@@ -200,28 +205,15 @@ class GibbsSampler(Parametrised, ABC):
                 value=self.kept,
             )
 
-    @abstractmethod
-    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> FactorChain:
-        """Return the chain that draws, before its first step."""
-
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
         whole_number("n_factors", self.n_factors, at_least=1, at_most=MOST_FACTORS)
         whole_number("samples", self.samples, at_least=1)
         whole_number("burn_in", self.burn_in, at_least=0)
         whole_number("kept", self.kept, at_least=1)
-        number("noise_variance", self.noise_variance, low=LEAST_VARIANCE)
-        switch("learn_noise", self.learn_noise)
-        number("mean_precision", self.mean_precision, low=LEAST_VARIANCE)
-        if self.degrees is not None:
-            number("degrees", self.degrees, low=float(self.n_factors))
-        number("wishart_scale", self.wishart_scale, low=LEAST_VARIANCE)
         checked_range(self.rating_range)
         choice("duplicates", self.duplicates, ("last", "mean", "error"))
         checked_jobs(self.n_jobs)
-
-    def _prior(self) -> NormalWishart:
-        return NormalWishart(self.mean_precision, self.degrees, self.wishart_scale)
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -257,7 +249,7 @@ class GibbsSampler(Parametrised, ABC):
         return self._fitted().limits
 
     @property
-    def samples_(self) -> list[Sample]:
+    def samples_(self) -> list[Draw]:
         """The samples kept, which predictions are averaged over."""
         return self._fitted().samples
 
@@ -308,7 +300,61 @@ class GibbsSampler(Parametrised, ABC):
         return hasattr(self, "drawn_")
 
 
-def _step(chain: FactorChain) -> None:
+class GibbsSampler(Sampler, ABC):
+    """What the published samplers share; `BPMF`, `M3FTIB` and `M3FTIF` are the ones to use."""
+
+    noise_variance: float
+    learn_noise: bool
+    mean_precision: float
+    degrees: float | None
+    wishart_scale: float
+
+    def fit(
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Any = None,
+        validation: Any = None,
+        callbacks: Sequence[Callable[[SampleReport], Any]] = (),
+    ) -> Self:
+        """Learn from ratings, anything `Ratings.from_any` reads, from the start.
+
+        With ``y``, ``ratings`` holds the pairs and ``y`` their ratings. ``callbacks`` are called
+        with a `SampleReport` after every iteration; one that returns something true stops the
+        fit, and if no draw counts by then, the latest one is kept. ``validation`` are ratings to
+        report the error on, which nothing is learnt from. A fit that fails leaves the estimator
+        as it was.
+        """
+        self.check_parameters()
+        rng, told = generator(self.rng), functions("callbacks", callbacks)
+        data = _rated(self._read(ratings, y, columns))
+
+        def start(threads: int) -> Chain:
+            return self._chain(RatingTable.of(data), rng, threads)
+
+        self._sample(data, start, validation, told)
+        return self
+
+    @abstractmethod
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        """Return the chain that draws, before its first step."""
+
+    def check_parameters(self) -> None:
+        """Check every parameter; an error names it and what it may be."""
+        super().check_parameters()
+        number("noise_variance", self.noise_variance, low=LEAST_VARIANCE)
+        switch("learn_noise", self.learn_noise)
+        number("mean_precision", self.mean_precision, low=LEAST_VARIANCE)
+        if self.degrees is not None:
+            number("degrees", self.degrees, low=float(self.n_factors))
+        number("wishart_scale", self.wishart_scale, low=LEAST_VARIANCE)
+
+    def _prior(self) -> NormalWishart:
+        return NormalWishart(self.mean_precision, self.degrees, self.wishart_scale)
+
+
+def _step(chain: Chain) -> None:
     """Do an iteration, or raise an error that says why it cannot be done."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from hemf.baselines.draws import Floats, RowNumbers, Singles, products
 
 BLOCK = 1 << 20  # numbers that go with topics, of all pairs that are asked about at once
+
+
+class Draw(Protocol):
+    """One draw of all that a rating depends on."""
+
+    @property
+    def noise(self) -> float:
+        """σ², in squared units of a rating."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+
+    def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
+        """Mean and variance of r - c, the ratings of pairs less their mean."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +67,13 @@ class Sample:
     items: SideSample
     noise: float
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return self.users.nbytes + self.items.nbytes
+
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
-        """Mean and variance of r - c, noise left out; topics are averaged over."""
+        """Mean and variance of r - c; topics are averaged over."""
         mean, variance = np.empty(len(user_rows)), np.empty(len(user_rows))
         topics = self.users.shares.shape[1] * self.items.shares.shape[1]
         each = topics + self.users.vectors[0].size + self.items.vectors[0].size
@@ -60,7 +81,7 @@ class Sample:
         for begin in range(0, len(user_rows), block):
             part = slice(begin, begin + block)
             mean[part], variance[part] = self._moments(user_rows[part], item_rows[part])
-        return mean, variance
+        return mean, variance + self.noise
 
     def _moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         users, items = self.users, self.items
@@ -110,14 +131,13 @@ def _product_variance(
 
 
 def averaged(
-    samples: Sequence[Sample], user_rows: RowNumbers, item_rows: RowNumbers
+    samples: Sequence[Draw], user_rows: RowNumbers, item_rows: RowNumbers
 ) -> tuple[Floats, Floats]:
     """Mean and variance of the ratings of pairs, less their mean, over all samples."""
-    noise = float(np.mean([sample.noise for sample in samples]))
     average = RunningMoments(len(user_rows))
     for sample in samples:
         average.add(*sample.moments(user_rows, item_rows))
-    return average.mean, average.variance + noise
+    return average.mean, average.variance
 
 
 class RunningMoments:

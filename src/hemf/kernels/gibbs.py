@@ -12,7 +12,7 @@ import numpy as np
 
 from hemf.kernels.blocks import batch_rows, data_part, load_block
 from hemf.kernels.compile import kernel, summing
-from hemf.kernels.lanes import WIDTH, factorise, solve_backward, solve_forward
+from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
 
 
 @kernel("void({T}[:, ::1], {T}[:, ::1])")
@@ -89,6 +89,66 @@ def dot(a: Any, b: Any) -> Any:
     for t in range(a.size):
         total += a[t] * b[t]
     return total
+
+
+@kernel(
+    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
+    {T}[::1], float64[::1], int64[::1], int64, float64[::1], {T}[:, :, ::1], float64[:, ::1])""",
+    allocates=True,
+)
+def conditional_rows(
+    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, other: Any,
+    other_second: Any, other_weight: Any, noise: Any, free: Any, pinned: Any, precision: Any,
+    covariance: Any, pull: Any,
+) -> None:  # fmt: skip
+    """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ/σ², h = Σ w r b/σ².
+
+    Arguments are those of `draw_rows`, with the weights of the other side's rows and σ² of each
+    row; ``free`` and ``pinned`` are coordinates as `hemf.model.layout` has them. The pinned one's
+    part is taken off h.
+    """
+    order = free.size
+    triangle = order * (order + 1) // 2
+    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
+    grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
+    moments = np.empty((batch, other.shape[1]), other.dtype)
+    row_squares = np.empty(batch)
+    gram = np.empty((other_second.shape[1], WIDTH))
+    moment = np.empty((other.shape[1], WIDTH))
+    squares = np.empty(WIDTH)
+    factor = np.empty((triangle, WIDTH))
+    pulls = np.empty((order, WIDTH))
+    gathered = batch_start = cuts[begin]
+    for start in range(cuts[begin], cuts[end], WIDTH):
+        count = min(WIDTH, cuts[end] - start)
+        batch_start, gathered = load_block(
+            start, count, batch_start, gathered, cuts[end], indptr, indices, values, other,
+            other_second, other_weight, grams, moments, row_squares, gram, moment, squares,
+        )  # fmt: skip
+        data_part(gram, moment, free, pinned, noise, start, count, factor, pulls)
+        for p in range(triangle):
+            for b in range(WIDTH):
+                factor[p, b] += precision[p]
+        factorise(factor, order)
+        invert(factor, order)
+        p = 0
+        for i in range(order):
+            for b in range(count):
+                pull[start + b, i] = pulls[i, b]
+            for j in range(i + 1):
+                for b in range(count):
+                    covariance[start + b, i, j] = factor[p, b]
+                    covariance[start + b, j, i] = factor[p, b]
+                p += 1
+
+
+@kernel("void(int64, int64, {T}[:, :, ::1], float64[:, ::1], float64[:, ::1])")
+def multiply_rows(begin: Any, end: Any, matrices: Any, vectors: Any, out: Any) -> None:
+    """Write the product of each row's matrix with its vector."""
+    for n in range(begin, end):
+        matrix, vector, product = matrices[n], vectors[n], out[n]
+        for i in range(vector.size):
+            product[i] = dot(matrix[i], vector)
 
 
 @kernel("void(int64, int64, int32[::1], int32[::1], {T}[:, ::1], {T}[:, ::1], {T}[::1])")

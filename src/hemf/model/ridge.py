@@ -48,6 +48,9 @@ class Solver(Protocol):
     def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
         """Return M of these targets, (rows, L), or what is nearer to it than ``start``."""
 
+    def solve(self, right: Float64, precision: Float64) -> Float64:
+        """Return C times ``right``, (F, any), as far as C is known."""
+
     def variance(self, features: csr_array, precision: Float64) -> Float64:
         """Return xᵀ C x of each row of other features."""
 
@@ -88,6 +91,17 @@ class Direct:
         if self._by_rows:  # Λ⁻¹ Xᵀ (I + X Λ⁻¹ Xᵀ)⁻¹ R
             return np.asarray(self._design.transposed @ self._solve(targets) / columns)
         return self._solve(self._design.transposed @ targets)
+
+    def solve(self, right: Float64, precision: Float64) -> Float64:
+        """Return C times ``right``."""
+        self._factorise(precision)
+        if not self._by_rows:
+            return self._solve(right)
+        columns, design = self._design.by_column(precision)[:, None], self._design
+        scaled = right / columns  # C = Λ⁻¹ - Λ⁻¹Xᵀ (I + X Λ⁻¹ Xᵀ)⁻¹ XΛ⁻¹
+        return np.asarray(
+            scaled - design.transposed @ self._solve(design.matrix @ scaled) / columns
+        )
 
     def variance(self, features: csr_array, precision: Float64) -> Float64:
         """Return xᵀ C x of each row of other features."""
@@ -184,6 +198,10 @@ class Iterative:
             last, size = size, np.sum(left * step, axis=0)
             direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
         return found
+
+    def solve(self, right: Float64, precision: Float64) -> Float64:
+        """Return C, which is diagonal, times ``right``."""
+        return right / self._inverse(precision)[:, None]
 
     def variance(self, features: csr_array, precision: Float64) -> Float64:
         """Return xᵀ C x of each row of other features."""

@@ -1,0 +1,43 @@
+"""What one draw says of pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hemf.baselines.draws import Floats, RowNumbers, Singles, products
+
+
+@dataclass(frozen=True)
+class FactorSample:
+    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j)).
+
+    The last row of every table is what is expected of a stranger.
+    """
+
+    users: Singles
+    """a_i with the pinned coordinate, (rows + 1, total)."""
+    items: Singles
+    user_weights: Floats | None
+    """τ_i; None where all are 1."""
+    item_weights: Floats | None
+    unit: float
+    """s, the ratings' standard deviation."""
+    noise: float
+    """σ², in squared units of a rating."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return self.users.nbytes + self.items.nbytes
+
+    def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
+        """Mean and variance of r - c."""
+        product = products(user_rows, item_rows, self.users, self.items, threads=1)
+        variance: Floats = np.full(len(user_rows), self.noise)
+        if self.user_weights is not None:
+            variance /= self.user_weights[user_rows]
+        if self.item_weights is not None:
+            variance /= self.item_weights[item_rows]
+        return self.unit * product.astype(np.float64), variance

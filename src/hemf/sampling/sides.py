@@ -1,0 +1,130 @@
+"""One side of the sampled model: what is drawn of its rows, given the other side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hemf.baselines.draws import Floats, NormalWishart, Singles
+from hemf.engines.threads import Rows, chunk_bounds, share_out
+from hemf.model.layout import Layout
+from hemf.model.packing import pack
+from hemf.sampling.regression import DrawnRegression
+from hemf.sampling.scales import DrawnScales
+
+PARTS = 16  # ranges of rows that threads share
+
+
+@dataclass
+class DrawnSide:
+    """Vectors of one side's rows and all that they depend on, as drawn last."""
+
+    layout: Layout
+    rows: Rows
+    """Ratings, standardised."""
+    vectors: Singles
+    """a_i with the pinned coordinate, (rows, total)."""
+    mean: Floats
+    """μ, (order,)."""
+    precision: Floats
+    """Λ, (order, order)."""
+    prior: NormalWishart
+    regression: DrawnRegression | None = None
+    scales: DrawnScales | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """How many users, or items."""
+        return len(self.vectors)
+
+    @property
+    def weights(self) -> Floats:
+        """τ_i, how much a row's ratings count."""
+        return np.ones(self.n_rows) if self.scales is None else self.scales.weights
+
+    @property
+    def shift(self) -> Floats:
+        """f_i, what features say of each row, (rows, order); without any, nothing."""
+        if self.regression is not None:
+            return self.regression.shift
+        return np.zeros((self.n_rows, self.layout.order))
+
+    @property
+    def stranger(self) -> Floats:
+        """What is expected of a row that nothing is known of, (total,)."""
+        vector = np.ones(self.layout.total)
+        vector[self.layout.free] = self.mean + self.shift.sum(axis=0) / max(1, self.n_rows)
+        return vector
+
+    def draw(self, other: DrawnSide, noise: float, rng: np.random.Generator, threads: int) -> None:
+        """Draw V and all rows at once, given the other side; then μ, Λ and λ_b given these.
+
+        Gaussians are drawn by solving for a right side that is drawn: h_i + g_i, g_i ~ N(0, G_i)
+        of the ratings, and t_i ~ N(0, Λ) of the prior, which is in the equations of V too.
+        """
+        covariance, pull = self._conditionals(other, noise, threads)
+        pull += self._rating_noise(other, noise, rng)
+        root = np.linalg.cholesky(self.precision)
+        own = rng.standard_normal(pull.shape) @ root.T + self.precision @ self.mean
+        pull += own
+
+        def multiply(vectors: Floats) -> Floats:
+            return _products(covariance, vectors, threads)
+
+        if self.regression is not None:
+            right = multiply(pull) @ self.precision - own
+            known = np.einsum("nij,ij->", covariance, self.precision, dtype=np.float64)
+            told = max(1e-3, 1.0 - known / pull.size)
+            self.regression.draw(multiply, told, right, self.precision, rng)
+        shift = self.shift
+        found = multiply(pull + shift @ self.precision)
+        self.vectors[:, self.layout.free] = found
+        central = None if self.regression is None else self.regression.scaled
+        self.mean, self.precision = self.prior.draw(found - shift, rng, central)
+        if self.regression is not None:
+            self.regression.draw_precision(self.precision, rng)
+
+    def _conditionals(self, other: DrawnSide, noise: float, threads: int) -> tuple[Singles, Floats]:
+        """S_i and h_i of every row; see `hemf.kernels.gibbs.conditional_rows`."""
+        from hemf.kernels import gibbs as kernels
+
+        n_rows, order = self.n_rows, self.layout.order
+        second = np.empty((other.n_rows, self.layout.packed), np.float32)
+        kernels.outer_products.compiled(np.float32)(other.vectors, second)
+        cuts = chunk_bounds(self.rows.indptr, order)
+        covariance = np.empty((n_rows, order, order), np.float32)
+        pull = np.empty((n_rows, order))
+        given = (
+            cuts, self.rows.indptr, self.rows.indices, self.rows.values, other.vectors, second,
+            other.weights.astype(np.float32), noise / self.weights, self.layout.free,
+            self.layout.pinned, pack(self.precision), covariance, pull,
+        )  # fmt: skip
+        run = kernels.conditional_rows.compiled(np.float32)
+        share_out(lambda begin, end: run(begin, end, *given), cuts.size - 1, threads)
+        return covariance, pull
+
+    def _rating_noise(self, other: DrawnSide, noise: float, rng: np.random.Generator) -> Floats:
+        """g_i = Σ_j √w_ij b_j z_ij with standard normal z: N(0, Σ_j w_ij b_j b_jᵀ) of each row."""
+        from scipy.sparse import csr_array
+
+        drawn = rng.standard_normal(self.rows.values.size, np.float32)
+        drawn *= np.sqrt(other.weights, dtype=np.float32)[self.rows.indices]
+        table = csr_array(
+            (drawn, self.rows.indices, self.rows.indptr), shape=(self.n_rows, other.n_rows)
+        )
+        together = table @ other.vectors[:, self.layout.free]
+        return np.asarray(np.sqrt(self.weights / noise)[:, None] * together)
+
+
+def _products(matrices: Singles, vectors: Floats, threads: int) -> Floats:
+    """Return the product of each row's matrix with its vector."""
+    from hemf.kernels import gibbs as kernels
+
+    out = np.empty_like(vectors)
+    run = kernels.multiply_rows.compiled(np.float32)
+    cuts = np.linspace(0, len(vectors), PARTS + 1).astype(np.int64).tolist()
+    share_out(
+        lambda begin, end: run(cuts[begin], cuts[end], matrices, vectors, out), PARTS, threads
+    )
+    return out
