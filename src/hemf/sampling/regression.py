@@ -12,6 +12,7 @@ precision as its covariance: what comes out is a draw.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,8 +21,9 @@ from hemf.model.design import Design
 from hemf.model.regression import START_SHARE
 from hemf.model.ridge import Solver, solver
 
-ACCURACY = 1e-4  # of the residual, at which conjugate gradients end
+ACCURACY = 1e-3  # of the residual, at which conjugate gradients end
 MOST_STEPS = 200
+FIRMNESS = 1.0  # shape of the prior of λ_b, a Gamma distribution
 STALE = 1.5  # change of a ln λ_b after which a new factorisation is worth its time
 
 Multiply = Callable[[Floats], Floats]
@@ -60,14 +62,14 @@ class DrawnRegression:
     def draw(
         self,
         multiply: Multiply,
-        told: float,
+        told: Floats,
         right: Floats,
         factor_precision: Floats,
         rng: np.random.Generator,
     ) -> None:
         """Draw V; ``right`` is of each row, (rows, order), with what W_i has drawn in it.
 
-        ``told`` is the share of W_i in Λ, on average over the rows.
+        ``told`` is about the share of W_i in Λ, (rows,).
         """
         matrix, transposed = self.design.matrix, self.design.transposed
         columns = self.design.by_column(self.precision)[:, None]
@@ -87,22 +89,25 @@ class DrawnRegression:
         )
 
     def draw_precision(self, factor_precision: Floats, rng: np.random.Generator) -> None:
-        """Draw λ_b; a priori it is exponential, with the mean ``guess``."""
+        """Draw λ_b, whose prior has the mean ``guess``."""
         order = len(factor_precision)
         weighted = (self.coefficients @ factor_precision) * self.coefficients
         squares = self.design.by_block(np.sum(weighted, axis=1))
-        shape = 1.0 + 0.5 * order * self.design.widths
-        self.precision = rng.standard_gamma(shape) / (1.0 / self.guess + 0.5 * squares)
+        shape = FIRMNESS + 0.5 * order * self.design.widths
+        self.precision = rng.standard_gamma(shape) / (FIRMNESS / self.guess + 0.5 * squares)
 
-    def _preconditioner(self, told: float, factor_precision: Floats) -> Multiply:
-        """Return about the inverse of the precision: as if all W_i were ``told`` times Λ."""
-        wanted = self.precision / told
-        if self._solver is None:
-            self._solver, self._rough = solver(self.design), wanted
-        elif np.abs(np.log(wanted / self._rough)).max() > STALE:
-            self._rough = wanted
+    def _preconditioner(self, told: Floats, factor_precision: Floats) -> Multiply:
+        """Return about the inverse of the precision: as if W_i were told_i Λ.
+
+        Of what was told and λ_b at an earlier time, if they are still about the same.
+        """
+        if self._solver is None or np.abs(np.log(self.precision / self._rough)).max() > STALE:
+            design = self.design
+            weight = np.repeat(np.sqrt(told), np.diff(design.indptr)).astype(design.values.dtype)
+            self._solver = solver(replace(design, values=design.values * weight))
+            self._rough = self.precision
         rough, solve = self._rough, self._solver.solve
-        covariance = np.linalg.inv(factor_precision) / told
+        covariance = np.linalg.inv(factor_precision)
         return lambda v: solve(v, rough) @ covariance
 
 

@@ -74,8 +74,8 @@ class DrawnSide:
 
         if self.regression is not None:
             right = multiply(pull) @ self.precision - own
-            known = np.einsum("nij,ij->", covariance, self.precision, dtype=np.float64)
-            told = max(1e-3, 1.0 - known / pull.size)
+            known = np.einsum("nij,ij->n", covariance, self.precision, dtype=np.float64)
+            told = np.clip(1.0 - known / self.layout.order, 1e-3, 1.0)
             self.regression.draw(multiply, told, right, self.precision, rng)
         shift = self.shift
         found = multiply(pull + shift @ self.precision)

@@ -1,0 +1,156 @@
+"""The sampler is of the model it claims to be of: rows, features, priors, noise and its scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import special
+
+from hemf.baselines.draws import NormalWishart
+from hemf.engines.threads import Rows
+from hemf.inference.start import NOISE_START
+from hemf.model.design import Design
+from hemf.model.layout import Layout
+from hemf.sampling import regression, scales
+from hemf.sampling.chain import InformedChain
+from hemf.sampling.regression import DrawnRegression
+from hemf.sampling.scales import DrawnScales
+from hemf.sampling.sides import DrawnSide
+
+N = {"user": 5, "item": 4}
+FACTORS, ORDER = 2, 3
+PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
+
+
+def tables(values: np.ndarray) -> dict[str, Rows]:
+    """All users' ratings of all items, (users, items)."""
+    found = {}
+    for name, table in (("user", values), ("item", values.T)):
+        n, m = table.shape
+        indices = np.tile(np.arange(m, dtype=np.int32), n)
+        found[name] = Rows(
+            np.arange(0, n * m + 1, m), indices, np.ascontiguousarray(table, np.float32).ravel()
+        )
+    return found
+
+
+def side(name: str, rows: Rows, rng: np.random.Generator, *, features: bool) -> DrawnSide:
+    layout, n = Layout.of(name, n_factors=FACTORS, offsets=True), N[name]
+    vectors = rng.normal(0.0, 0.3, (n, layout.total)).astype(np.float32)
+    vectors[:, layout.pinned] = 1.0
+    design = Design.of({"age": rng.normal(size=(n, 1)), "labels": rng.normal(size=(n, 7))})
+    told = DrawnRegression(design, np.zeros((8, ORDER)), np.ones(2)) if features else None
+    return DrawnSide(
+        layout, rows, vectors, np.zeros(ORDER), np.eye(ORDER), PRIOR, told,
+        DrawnScales(np.ones(n), 10.0),
+    )  # fmt: skip
+
+
+def chain(rng: np.random.Generator, *, features: bool = True) -> InformedChain:
+    rows = tables(rng.normal(size=(N["user"], N["item"])))
+    sides = {name: side(name, rows[name], rng, features=features) for name in N}
+    return InformedChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1)
+
+
+def weights(sampler: InformedChain) -> np.ndarray:
+    """τ_i υ_j of all ratings."""
+    return np.outer(*(sampler.sides[name].weights for name in N)).ravel()
+
+
+def figures(sampler: InformedChain) -> list[float]:
+    """Return numbers whose mean under the prior is known."""
+    errors = sampler.errors
+    found = [-np.log(sampler.variance), np.mean(errors**2 * weights(sampler)) / sampler.variance]
+    for part in sampler.sides.values():
+        precision, apart = part.precision, part.vectors[:, part.layout.free] - part.mean
+        found += [precision[0, 0], precision[0, 1], part.mean.sum()]
+        apart = apart - part.shift
+        found += [np.mean((apart @ precision * apart).sum(axis=1))]
+        found += [part.weights.mean(), np.log(part.scales.shape)]
+        if part.regression is not None:
+            told = part.regression
+            found += [np.mean((told.scaled @ precision * told.scaled).sum(axis=1))]
+            found += list(told.precision / told.guess)
+            # what features say and what is left of the rows have nothing to do with each other
+            found += [np.mean(told.shift[:, 0] * apart[:, 0] * precision[0, 0])]
+    return found
+
+
+def expected(*, features: bool) -> list[float]:
+    """Return the means of `figures` under the prior."""
+    wanted = [special.digamma(1.0) - np.log(NOISE_START), 1.0]
+    for _ in N:
+        wanted += [12 * 0.2, 0.0, 0.0, ORDER, 1.0, np.log(scales.SHAPES).mean()]
+        if features:
+            wanted += [ORDER, 1.0, 1.0, 0.0]
+    return wanted
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
+    features, rng, monkeypatch
+):
+    """Geweke's joint distribution test; see `tests.baselines.test_chains`.
+
+    Priors are narrower than in earnest, where numbers would vary too much for a short test.
+    """
+    monkeypatch.setattr(scales, "SHAPES", np.geomspace(4.0, 20.0, 8))
+    monkeypatch.setattr(regression, "FIRMNESS", 8.0)
+    sampler, seen = chain(rng, features=features), []
+    for _ in range(4200):
+        sampler.step()
+        seen.append(figures(sampler))
+        errors = rng.normal(0.0, np.sqrt(sampler.variance / weights(sampler)))
+        values = sampler.sides["user"].rows.values - sampler.errors + errors
+        rows = tables(values.reshape(N["user"], N["item"]))
+        for name, part in sampler.sides.items():
+            part.rows = replace(part.rows, values=rows[name].values)
+        sampler.errors = errors
+    seen = np.array(seen[200:])
+    batches = seen.reshape(40, 100, -1).mean(axis=1)  # draws that follow each other are alike
+    error = batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
+    off = (seen.mean(axis=0) - expected(features=features)) / error
+    assert np.abs(off).max() < 4.5, off.round(1)
+
+
+def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
+    """Against the Gaussian that MODEL.md's formulas give, all in one matrix."""
+    sampler = chain(rng)
+    user, item = sampler.sides["user"], sampler.sides["item"]
+    noise, layout, told = 0.4, user.layout, user.regression
+    user.scales.weights = rng.uniform(0.5, 2.0, N["user"])
+    item.scales.weights = rng.uniform(0.5, 2.0, N["item"])
+    mean, precision = rng.normal(size=ORDER), np.diag([1.0, 2.0, 3.0]) + 0.5
+    blocks = np.array([0.7, 2.5])
+    found = []
+    for _ in range(6000):
+        user.mean, user.precision, told.precision = mean, precision, blocks
+        user.draw(item, noise, rng, 1)
+        drawn = user.vectors[:, layout.free].astype(np.float64)
+        found.append(np.concatenate([drawn.ravel(), told.coefficients.ravel()]))
+
+    n, columns = N["user"] * ORDER, told.coefficients.size
+    matrix, pull = np.zeros((n + columns, n + columns)), np.zeros(n + columns)
+    features = told.design.matrix.toarray()
+    for i in range(N["user"]):
+        own = slice(i * ORDER, (i + 1) * ORDER)
+        regressors = item.vectors[:, layout.free].astype(np.float64)
+        weight = user.weights[i] * item.weights / noise
+        ratings = user.rows.values[i * N["item"] : (i + 1) * N["item"]]
+        left = ratings - item.vectors[:, layout.pinned]
+        matrix[own, own] += regressors.T @ (weight[:, None] * regressors)
+        pull[own] += regressors.T @ (weight * left)
+        design = np.zeros((ORDER, n + columns))  # a_i - Vᵀx_i ~ N(μ, Λ⁻¹)
+        design[:, own] = np.eye(ORDER)
+        design[:, n:] = -np.kron(features[i], np.eye(ORDER))
+        matrix += design.T @ precision @ design
+        pull += design.T @ precision @ mean
+    matrix[n:, n:] += np.kron(np.diag(told.design.by_column(blocks)), precision)
+    covariance = np.linalg.inv(matrix)
+    found = np.array(found)
+    error = np.sqrt(np.diag(covariance) / len(found))
+    assert np.abs((found.mean(axis=0) - covariance @ pull) / error).max() < 4.5
+    scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    assert np.abs((np.cov(found.T) - covariance) / scale).max() < 4.5 * np.sqrt(2 / len(found))
