@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hemf import (
     DataError,
     DuplicateWarning,
+    GibbsHeMF,
     HeMF,
     NotFittedError,
     ParameterError,
@@ -26,6 +27,7 @@ from hemf.baselines import BPMF, M3FTIB, M3FTIF
 from hemf.evaluation import random_split, rmse
 
 MODELS = (BPMF, M3FTIB, M3FTIF)
+SAMPLERS = (*MODELS, GibbsHeMF)
 CAFE = [
     ("ann", "tea", 5.0),
     ("ann", "milk", 1.0),
@@ -36,6 +38,7 @@ CAFE = [
 QUICK = {"n_factors": 3, "samples": 8, "burn_in": 4, "rng": 0}
 
 every_model = pytest.mark.parametrize("kind", MODELS)
+every_sampler = pytest.mark.parametrize("kind", SAMPLERS)
 
 
 def predictions(model) -> np.ndarray:
@@ -114,7 +117,7 @@ def test_the_same_seed_gives_the_same_model_on_any_number_of_threads(kind):
     )
 
 
-@every_model
+@every_sampler
 def test_copies_and_clones_predict_the_same(kind):
     model = kind(**QUICK).fit(CAFE)
     twin = clone(model)
@@ -123,7 +126,7 @@ def test_copies_and_clones_predict_the_same(kind):
         assert np.array_equal(predictions(other), predictions(model))
 
 
-@every_model
+@every_sampler
 def test_every_iteration_is_reported_and_a_callback_can_stop_the_fit(kind):
     reports = []
     model = kind(**QUICK).fit(
@@ -143,13 +146,13 @@ def test_every_iteration_is_reported_and_a_callback_can_stop_the_fit(kind):
     assert kind(**QUICK).fit(CAFE).history_[-1].validation_rmse is None
 
 
-@every_model
+@every_sampler
 def test_validation_changes_nothing_but_the_report(kind):
     watched = kind(**QUICK).fit(CAFE, validation=[("ann", "ale", 2.0)])
     assert np.array_equal(predictions(watched), predictions(kind(**QUICK).fit(CAFE)))
 
 
-@every_model
+@every_sampler
 def test_validation_on_nothing_is_refused_as_by_hemf(kind):
     nothing = Ratings.from_any(CAFE).select(np.arange(0))
     for model in (HeMF(), kind(**QUICK)):
@@ -157,7 +160,7 @@ def test_validation_on_nothing_is_refused_as_by_hemf(kind):
             model.fit(CAFE, validation=nothing)
 
 
-@every_model
+@every_sampler
 def test_a_fit_stopped_in_its_burn_in_keeps_the_latest_draw(kind):
     model = kind(**QUICK).fit(CAFE, callbacks=[lambda report: report.iteration == 2])
     assert len(model.samples_) == 1
@@ -170,7 +173,7 @@ def test_samples_kept_are_spread_evenly(samples, kept, found):
     assert len(model.samples_) == found
 
 
-@every_model
+@every_sampler
 def test_samples_that_memory_does_not_hold_are_refused_before_the_work(kind, monkeypatch):
     monkeypatch.setattr("hemf.baselines.gibbs.available_bytes", lambda: 2000)
     seen = []
@@ -205,7 +208,7 @@ BAD_DATA = {
 }
 
 
-@every_model
+@every_sampler
 @pytest.mark.parametrize("data", BAD_DATA.values(), ids=BAD_DATA.keys())
 def test_bad_ratings_are_refused(kind, data):
     model = kind(**QUICK, rating_range=(1, 5))
@@ -226,7 +229,7 @@ def test_ratings_that_no_number_holds_the_square_of_are_an_error(kind):
     assert np.array_equal(predictions(model), before)
 
 
-@every_model
+@every_sampler
 def test_all_kinds_of_tables_are_read(kind):
     frame = pd.DataFrame(CAFE, columns=["user", "item", "rating"])
     expected = predictions(kind(**QUICK).fit(CAFE))
@@ -239,7 +242,7 @@ def test_all_kinds_of_tables_are_read(kind):
     assert np.array_equal(predictions(twice), expected)
 
 
-@every_model
+@every_sampler
 def test_a_single_rating_and_equal_ratings_are_learnt(kind):
     assert kind(**QUICK).fit([("ann", "tea", 2.0)]).predict("ann", "tea") == 2.0
     equal = kind(**QUICK).fit([(u, i, 4.0) for u in range(5) for i in range(5)])
@@ -273,7 +276,7 @@ def test_ids_without_a_rating_are_strangers(kind):
     assert model.predict("ann", ["tea", "milk"], return_known=True)[1].tolist() == [False, True]
 
 
-@every_model
+@every_sampler
 def test_one_pair_is_a_number_and_many_are_a_list(kind):
     model = kind(**QUICK).fit(CAFE)
     assert np.ndim(model.predict("ann", "tea")) == 0
@@ -297,7 +300,7 @@ def test_the_mean_is_clipped_and_not_the_samples(kind):
 # -- real ratings ---------------------------------------------------------------------------------
 
 
-@every_model
+@every_sampler
 def test_movielens_100k_is_predicted_better_than_by_offsets(kind, shared_data):
     frame = pd.read_parquet(shared_data / "ml-100k.parquet")
     train, test = random_split(len(frame), 0.1, rng=0)

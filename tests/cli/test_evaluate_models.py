@@ -36,7 +36,12 @@ def test_settings_of_sgd_are_checked_before_anything_is_read(hemf):
 
 @pytest.mark.parametrize(
     "model",
-    ["bpmf:samples=20,burn_in=5", "m3f-tib:user_topics=3,samples=20", "m3f-tif:item_topics=1"],
+    [
+        "bpmf:samples=20,burn_in=5",
+        "m3f-tib:user_topics=3,samples=20",
+        "m3f-tif:item_topics=1",
+        "gibbs:samples=20",
+    ],
 )
 def test_samplers_are_evaluated_like_any_model(hemf, club, evaluate_keys, model):
     arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", model)
@@ -61,7 +66,7 @@ def test_samplers_are_evaluated_like_any_model(hemf, club, evaluate_keys, model)
         ("bpmf:n_factors=true", "n_factors must be a whole number"),
         ("bpmf:topics=2", "BPMF has no parameter 'topics'; it has n_factors, samples"),
         ("bpmf:fast", "expected name=value after the colon"),
-        ("svd", "there is no such model; choose one of hemf, sgd, bpmf, m3f-tib, m3f-tif"),
+        ("svd", "there is no such model; choose one of hemf, sgd, gibbs, bpmf, m3f-tib, m3f-tif"),
     ],
 )
 def test_a_model_that_cannot_be_is_one_line_before_anything_is_read(hemf, model, complaint):

@@ -129,7 +129,7 @@ def test_baselines_refuse_features(files, hemf):
     run = hemf("evaluate", "--train", files / "train.csv", "--test", files / "test.csv",
                "--model", "sgd", "--user-features", files / "people.csv")  # fmt: skip
     assert run.code == 1
-    assert "only hemf learns from features" in run.err
+    assert "only hemf and gibbs learn from features" in run.err
 
 
 def test_update_hands_features_on_only_where_given(files, hemf, club, monkeypatch):

@@ -80,9 +80,16 @@ class Drawn:
             np.where(item_rows < 0, len(self.items), item_rows).astype(np.int32),
         )
 
-    def judge(self, users: Any, items: Any, ratings: Floats) -> Callable[[Draw, bool], float]:
-        """Return what tells the RMSE on ratings: of a draw or of the average with those before."""
-        pairs = self._strangers_last(self.users.rows(users), self.items.rows(items))
+    def judge(
+        self, users: Any, items: Any, ratings: Floats, expected: Floats | None = None
+    ) -> Callable[[Draw, bool], float]:
+        """Return what tells the RMSE on ratings: of a draw or of the average with those before.
+
+        ``expected`` is what is answered for strangers, whatever is drawn.
+        """
+        user_rows, item_rows = self.users.rows(users), self.items.rows(items)
+        strange = (user_rows < 0) | (item_rows < 0)
+        pairs = self._strangers_last(user_rows, item_rows)
         average = RunningMoments(len(ratings))
 
         def error(sample: Draw, counts: bool) -> float:
@@ -90,7 +97,10 @@ class Drawn:
             if counts:
                 average.add(mean, variance)
                 mean = average.mean
-            return float(np.sqrt(np.mean((self.clipped(mean) - ratings) ** 2)))
+            mean = self.clipped(mean)
+            if expected is not None:
+                mean = np.where(strange, expected, mean)
+            return float(np.sqrt(np.mean((mean - ratings) ** 2)))
 
         return error
 
@@ -141,13 +151,19 @@ class Sampler(Parametrised):
         start: Callable[[int], Chain],
         validation: Any,
         callbacks: Sequence[Callable[[SampleReport], Any]],
+        of_strangers: Callable[[Any, Any], Floats] | None = None,
     ) -> None:
-        """Run the chain that ``start`` makes for a number of threads, and keep what it draws."""
+        """Run the chain that ``start`` makes for a number of threads, and keep what it draws.
+
+        ``of_strangers`` predicts pairs of ids where draws do not.
+        """
         limits = resolved_range(self.rating_range, data)
         drawn = Drawn(data.users, data.items, data.mean, limits, [])
         judge = None
         if validation is not None:
-            judge = drawn.judge(*validation_pairs(validation, data)[:3])
+            users, items, actual = validation_pairs(validation, data)[:3]
+            expected = None if of_strangers is None else of_strangers(users, items)
+            judge = drawn.judge(users, items, actual, expected)
         with one_blas_thread():
             begin = time.perf_counter()
             chain = start(thread_count(self.n_jobs))

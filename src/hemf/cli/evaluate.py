@@ -11,7 +11,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.features import ItemFeatures, UserFeatures, read_features
-from hemf.cli.models import MODELS, parse_model
+from hemf.cli.models import FEATURED, MODELS, parse_model
 from hemf.cli.output import Output
 from hemf.errors import ParameterError
 
@@ -59,9 +59,9 @@ def evaluate(
 
     Predictions are clipped to the range of the training ratings. Times cover reading, learning
     and predicting the test ratings, but not the compilation of kernels. What a model does not
-    know, such as its communities, is null. Settings are given with the model or by --set: bpmf and
-    m3f draw burn_in times and then as often as samples says, and average over the latter; the
-    topics of m3f are user_topics and item_topics.
+    know, such as its communities, is null. Settings are given with the model or by --set: gibbs,
+    bpmf and m3f draw burn_in times and then as often as samples says, and average over the latter;
+    the topics of m3f are user_topics and item_topics.
     """
     from hemf import evaluation
     from hemf.cli import judging
@@ -70,8 +70,9 @@ def evaluate(
     arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
     model = MODELS[name]([*(settings or []), *own], seed, n_jobs)
-    if name != "hemf" and (user_features or item_features):
-        raise ParameterError(f"--model {name}: only hemf learns from features", value=name)
+    if name not in FEATURED and (user_features or item_features):
+        those = " and ".join(FEATURED)
+        raise ParameterError(f"--model {name}: only {those} learn from features", value=name)
     options: dict[str, Any] = {"duplicates": model.duplicates}
     clock = Stopwatch()
     with clock:
@@ -110,7 +111,7 @@ def evaluate(
 
 
 def learn(output: Output, model: Learner, ratings: Ratings, **features: Any) -> None:
-    """Fit a model, and show how far it has come; ``features`` are for HeMF alone."""
+    """Fit a model, and show how far it has come; only HeMF and its sampler have ``features``."""
     from hemf import HeMF
     from hemf.cli.progress import FitProgress, rounds
 
@@ -119,7 +120,7 @@ def learn(output: Output, model: Learner, ratings: Ratings, **features: Any) -> 
             model.fit(ratings, callbacks=[progress], **features)
     else:
         with rounds(output) as show:
-            model.fit(ratings, callbacks=[show])
+            model.fit(ratings, callbacks=[show], **features)
 
 
 def predicted(model: Learner, ratings: Ratings) -> tuple[Any, Any, Any]:

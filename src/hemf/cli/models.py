@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hemf.cli import arguments
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from hemf import HeMF
+    from hemf import GibbsHeMF, HeMF
     from hemf.baselines import BPMF, M3FTIB, M3FTIF, SGD
 
-    Learner = HeMF | SGD | BPMF | M3FTIB | M3FTIF
+    Learner = HeMF | GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
 
 NewModel = Callable[[list[str] | None, int, int | None], "Learner"]
 """Makes an unfitted model from settings, a seed and a number of threads, all of them checked."""
 
 
-def _baseline(name: str) -> NewModel:
-    """Return how to make a baseline of `hemf.baselines`."""
+def _new(name: str, module: str = "hemf.baselines") -> NewModel:
+    """Return how to make a model of this name, from a module that is loaded when it is needed."""
 
     def new(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> Learner:
-        from hemf import baselines
-
-        model: SGD | BPMF | M3FTIB | M3FTIF
-        model = getattr(baselines, name)(rng=seed).set_params(**arguments.parse_settings(settings))
+        kind = getattr(import_module(module), name)
+        model: GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
+        model = kind(rng=seed).set_params(**arguments.parse_settings(settings))
         if n_jobs is not None and "n_jobs" in model.get_params():  # some take one thread always
             model.set_params(n_jobs=n_jobs)
         model.check_parameters()
@@ -34,14 +34,15 @@ def _baseline(name: str) -> NewModel:
     return new
 
 
-STREAMING: dict[str, NewModel] = {"hemf": arguments.new_model, "sgd": _baseline("SGD")}
+STREAMING: dict[str, NewModel] = {"hemf": arguments.new_model, "sgd": _new("SGD")}
 """How to make each model that learns rating by rating."""
 
 MODELS: dict[str, NewModel] = {
     **STREAMING,
-    "bpmf": _baseline("BPMF"),
-    "m3f-tib": _baseline("M3FTIB"),
-    "m3f-tif": _baseline("M3FTIF"),
+    "gibbs": _new("GibbsHeMF", "hemf.sampling"),
+    "bpmf": _new("BPMF"),
+    "m3f-tib": _new("M3FTIB"),
+    "m3f-tif": _new("M3FTIF"),
 }
 """How to make each model there is.
 
@@ -72,3 +73,7 @@ def parse_model(text: str, known: dict[str, NewModel] = MODELS) -> tuple[str, li
                 value=text,
             )
     return name, settings
+
+
+FEATURED = ("hemf", "gibbs")
+"""The models that learn from features, too."""

@@ -123,7 +123,7 @@ class GibbsHeMF(Sampler):
         def start(threads: int) -> Chain:
             return InformedChain.of(state, first.rating_scale_, rng, threads)
 
-        self._sample(data, start, validation, told)
+        self._sample(data, start, validation, told, of_strangers=first.predict)
         self.start_ = first
         return self
 
