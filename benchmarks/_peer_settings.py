@@ -22,6 +22,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
 ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
     "hemf": ("with_hemf", None),
     "hemf-implicit": ("with_hemf", None),
+    "hemf-gibbs": ("with_hemf", None),
     "myfm": ("with_myfm", "myfm"),
     "myfm-features": ("with_myfm", "myfm"),
     "smurff": ("with_smurff", "smurff"),
@@ -33,6 +34,7 @@ ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
 COMMON: dict[str, Settings] = {
     "hemf": {},
     "hemf-implicit": {"implicit_features": True},
+    "hemf-gibbs": {"sampled": True},
     "myfm": {"features": False, "sweeps": 150, "burn_in": 10},
     "myfm-features": {"features": True, "sweeps": 150, "burn_in": 10},
     "smurff": {"burn_in": 30, "draws": 150},

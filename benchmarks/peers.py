@@ -29,7 +29,7 @@ from _peer_runs import Environments, Runner, seconds_to
 from _peer_splits import FILES, Split, held_out, is_there, load
 
 QUICK_SETS = ("filmtrust", "ml-100k")
-OURS = ("hemf", "hemf-implicit")
+OURS = ("hemf", "hemf-implicit", "hemf-gibbs")
 Row = dict[str, Any]
 
 

@@ -49,20 +49,19 @@ def side(name: str, rows: Rows, rng: np.random.Generator, *, features: bool) -> 
 
 
 def chain(rng: np.random.Generator, *, features: bool = True) -> InformedChain:
+    """With noise scales of rows, and with features those of ratings too."""
     rows = tables(rng.normal(size=(N["user"], N["item"])))
     sides = {name: side(name, rows[name], rng, features=features) for name in N}
-    return InformedChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1)
-
-
-def weights(sampler: InformedChain) -> np.ndarray:
-    """τ_i υ_j of all ratings."""
-    return np.outer(*(sampler.sides[name].weights for name in N)).ravel()
+    outliers = DrawnScales(np.ones(N["user"] * N["item"]), 10.0) if features else None
+    return InformedChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers)
 
 
 def figures(sampler: InformedChain) -> list[float]:
     """Return numbers whose mean under the prior is known."""
     errors = sampler.errors
-    found = [-np.log(sampler.variance), np.mean(errors**2 * weights(sampler)) / sampler.variance]
+    found = [-np.log(sampler.variance), np.mean(errors**2 * sampler.weights) / sampler.variance]
+    if sampler.outliers is not None:
+        found += [sampler.outliers.weights.mean(), np.log(sampler.outliers.shape)]
     for part in sampler.sides.values():
         precision, apart = part.precision, part.vectors[:, part.layout.free] - part.mean
         found += [precision[0, 0], precision[0, 1], part.mean.sum()]
@@ -81,6 +80,7 @@ def figures(sampler: InformedChain) -> list[float]:
 def expected(*, features: bool) -> list[float]:
     """Return the means of `figures` under the prior."""
     wanted = [special.digamma(1.0) - np.log(NOISE_START), 1.0]
+    wanted += [1.0, np.log(scales.SHAPES).mean()] * features
     for _ in N:
         wanted += [12 * 0.2, 0.0, 0.0, ORDER, 1.0, np.log(scales.SHAPES).mean()]
         if features:
@@ -102,7 +102,7 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
     for _ in range(4200):
         sampler.step()
         seen.append(figures(sampler))
-        errors = rng.normal(0.0, np.sqrt(sampler.variance / weights(sampler)))
+        errors = rng.normal(0.0, np.sqrt(sampler.variance / sampler.weights))
         values = sampler.sides["user"].rows.values - sampler.errors + errors
         rows = tables(values.reshape(N["user"], N["item"]))
         for name, part in sampler.sides.items():
@@ -124,10 +124,11 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     item.scales.weights = rng.uniform(0.5, 2.0, N["item"])
     mean, precision = rng.normal(size=ORDER), np.diag([1.0, 2.0, 3.0]) + 0.5
     blocks = np.array([0.7, 2.5])
+    weight = np.outer(user.weights, item.weights) / noise
     found = []
     for _ in range(6000):
         user.mean, user.precision, told.precision = mean, precision, blocks
-        user.draw(item, noise, rng, 1)
+        user.draw(item.vectors, weight.astype(np.float32).ravel(), rng, 1)
         drawn = user.vectors[:, layout.free].astype(np.float64)
         found.append(np.concatenate([drawn.ravel(), told.coefficients.ravel()]))
 
@@ -137,11 +138,10 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     for i in range(N["user"]):
         own = slice(i * ORDER, (i + 1) * ORDER)
         regressors = item.vectors[:, layout.free].astype(np.float64)
-        weight = user.weights[i] * item.weights / noise
         ratings = user.rows.values[i * N["item"] : (i + 1) * N["item"]]
         left = ratings - item.vectors[:, layout.pinned]
-        matrix[own, own] += regressors.T @ (weight[:, None] * regressors)
-        pull[own] += regressors.T @ (weight * left)
+        matrix[own, own] += regressors.T @ (weight[i, :, None] * regressors)
+        pull[own] += regressors.T @ (weight[i] * left)
         design = np.zeros((ORDER, n + columns))  # a_i - Vᵀx_i ~ N(μ, Λ⁻¹)
         design[:, own] = np.eye(ORDER)
         design[:, n:] = -np.kron(features[i], np.eye(ORDER))

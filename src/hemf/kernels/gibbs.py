@@ -92,49 +92,48 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @kernel(
-    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
-    {T}[::1], float64[::1], int64[::1], int64, float64[::1], {T}[:, :, ::1], float64[:, ::1])""",
+    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[::1], {T}[:, ::1],
+    float64[::1], {T}[:, :, ::1], float64[:, ::1])""",
     allocates=True,
 )
 def conditional_rows(
-    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, other: Any,
-    other_second: Any, other_weight: Any, noise: Any, free: Any, pinned: Any, precision: Any,
-    covariance: Any, pull: Any,
+    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
+    other: Any, precision: Any, covariance: Any, pull: Any,
 ) -> None:  # fmt: skip
-    """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ/σ², h = Σ w r b/σ².
+    """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
 
-    Arguments are those of `draw_rows`, with the weights of the other side's rows and σ² of each
-    row; ``free`` and ``pinned`` are coordinates as `hemf.model.layout` has them. The pinned one's
-    part is taken off h.
+    Arguments are those of `draw_rows`, but every rating has a weight w of its own, 1/σ² included.
     """
-    order = free.size
+    order = other.shape[1]
     triangle = order * (order + 1) // 2
-    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
-    grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
-    moments = np.empty((batch, other.shape[1]), other.dtype)
-    row_squares = np.empty(batch)
-    gram = np.empty((other_second.shape[1], WIDTH))
-    moment = np.empty((other.shape[1], WIDTH))
-    squares = np.empty(WIDTH)
+    gram = np.empty(triangle, other.dtype)
+    moment = np.empty(order, other.dtype)
     factor = np.empty((triangle, WIDTH))
-    pulls = np.empty((order, WIDTH))
-    gathered = batch_start = cuts[begin]
     for start in range(cuts[begin], cuts[end], WIDTH):
         count = min(WIDTH, cuts[end] - start)
-        batch_start, gathered = load_block(
-            start, count, batch_start, gathered, cuts[end], indptr, indices, values, other,
-            other_second, other_weight, grams, moments, row_squares, gram, moment, squares,
-        )  # fmt: skip
-        data_part(gram, moment, free, pinned, noise, start, count, factor, pulls)
         for p in range(triangle):
             for b in range(WIDTH):
-                factor[p, b] += precision[p]
+                factor[p, b] = precision[p]
+        for b in range(count):
+            gram[:] = 0
+            moment[:] = 0
+            for k in range(indptr[start + b], indptr[start + b + 1]):
+                row, r = other[indices[k]], values[k]
+                p = 0
+                for i in range(order):
+                    x = weights[k] * row[i]
+                    moment[i] += x * r
+                    for j in range(i + 1):
+                        gram[p + j] += x * row[j]
+                    p += i + 1
+            for i in range(order):
+                pull[start + b, i] = moment[i]
+            for p in range(triangle):
+                factor[p, b] += gram[p]
         factorise(factor, order)
         invert(factor, order)
         p = 0
         for i in range(order):
-            for b in range(count):
-                pull[start + b, i] = pulls[i, b]
             for j in range(i + 1):
                 for b in range(count):
                     covariance[start + b, i, j] = factor[p, b]

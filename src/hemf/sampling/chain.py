@@ -8,6 +8,7 @@ from hemf.baselines.chains import with_stranger
 from hemf.baselines.draws import Floats, NormalWishart, RowNumbers, draw_noise, products
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.start import NOISE_START
+from hemf.model.noise import START_SHAPE
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.sample import FactorSample
 from hemf.sampling.scales import DrawnScales
@@ -24,20 +25,31 @@ class InformedChain:
         unit: float,
         rng: np.random.Generator,
         threads: int,
+        outliers: DrawnScales | None = None,
     ) -> None:
         self.sides, self.variance, self.unit = sides, noise, unit
-        self.rng, self.threads = rng, threads
+        self.rng, self.threads, self.outliers = rng, threads, outliers
         rows = sides["user"].rows
         users = np.repeat(np.arange(sides["user"].n_rows, dtype=np.int32), np.diff(rows.indptr))
         self._pairs: tuple[RowNumbers, RowNumbers] = users, rows.indices
+        self._by_item = np.argsort(rows.indices, kind="stable")
         self.counts = {name: np.diff(side.rows.indptr) for name, side in sides.items()}
         self.errors = self._errors()
 
     @classmethod
     def of(
-        cls, state: BatchState, unit: float, rng: np.random.Generator, threads: int
+        cls,
+        state: BatchState,
+        unit: float,
+        rng: np.random.Generator,
+        threads: int,
+        *,
+        outliers: bool = False,
     ) -> InformedChain:
-        """Return a chain that begins where a variational fit has ended."""
+        """Return a chain that begins where a variational fit has ended.
+
+        With ``outliers`` every rating has a noise scale of its own: errors have Student's t.
+        """
         sides = {}
         for name, side in state.sides.items():
             found, scales = side.regression, side.noise_scales
@@ -54,7 +66,8 @@ class InformedChain:
                 else DrawnRegression(found.design, found.coefficients.copy(), found.precision),
                 scales=None if scales is None else DrawnScales(scales.mean, scales.prior_shape),
             )
-        return cls(sides, state.noise, unit, rng, threads)
+        each = DrawnScales(np.ones(state.n_ratings), START_SHAPE) if outliers else None
+        return cls(sides, state.noise, unit, rng, threads, each)
 
     @property
     def noise(self) -> float:
@@ -66,28 +79,36 @@ class InformedChain:
         """Root of the mean squared error under the draws of the last step."""
         return float(np.sqrt(np.mean(self.errors**2))) * self.unit
 
+    @property
+    def weights(self) -> Floats:
+        """τ_i υ_j of every rating, and its own scale, user by user."""
+        users, items = self._pairs
+        weights = self.sides["user"].weights[users] * self.sides["item"].weights[items]
+        return weights if self.outliers is None else weights * self.outliers.weights
+
     def step(self) -> None:
         """Draw everything once, each given the rest."""
-        for name in SIDES:
-            other = self.sides["item" if name == "user" else "user"]
-            self.sides[name].draw(other, self.variance, self.rng, self.threads)
+        user, item = self.sides["user"], self.sides["item"]
+        weights = (self.weights / self.variance).astype(np.float32)
+        user.draw(item.vectors, weights, self.rng, self.threads)
+        item.draw(user.vectors, weights[self._by_item], self.rng, self.threads)
         self.errors = self._errors()
         self._draw_noise()
 
     def _draw_noise(self) -> None:
-        sides, rows = self.sides, dict(zip(SIDES, self._pairs, strict=True))
-        squares = self.errors**2
-        for name, other in (("user", "item"), ("item", "user")):
-            scales = sides[name].scales
-            if scales is not None:
-                weighted = squares * sides[other].weights[rows[other]] / self.variance
-                errors = np.bincount(rows[name], weighted, sides[name].n_rows).astype(np.float64)
-                scales.draw(errors, self.counts[name], self.rng)
-        weights = np.ones(1)
-        for name, side in sides.items():
+        """Draw the scales of ratings, of rows, and σ², each given the rest."""
+        if self.outliers is not None:
+            errors = self._weighted_squares() / self.outliers.weights
+            self.outliers.draw(errors, np.ones(errors.size, np.int64), self.rng)
+        for name, rows in zip(SIDES, self._pairs, strict=True):
+            side = self.sides[name]
             if side.scales is not None:
-                weights = weights * side.weights[rows[name]]
-        self.variance = draw_noise(np.sqrt(weights) * self.errors, NOISE_START, self.rng)
+                errors = np.bincount(rows, self._weighted_squares(), side.n_rows) / side.weights
+                side.scales.draw(errors, self.counts[name], self.rng)
+        self.variance = draw_noise(np.sqrt(self.weights) * self.errors, NOISE_START, self.rng)
+
+    def _weighted_squares(self) -> Floats:
+        return np.asarray(self.weights * self.errors**2 / self.variance)
 
     def _errors(self) -> Floats:
         user, item = self.sides["user"], self.sides["item"]
@@ -103,5 +124,5 @@ class InformedChain:
             user_weights=None if user.scales is None else np.append(user.weights, 1.0),
             item_weights=None if item.scales is None else np.append(item.weights, 1.0),
             unit=self.unit,
-            noise=self.noise,
+            noise=self.noise * (1.0 if self.outliers is None else self.outliers.mean_inverse),
         )

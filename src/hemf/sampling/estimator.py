@@ -44,6 +44,9 @@ class GibbsHeMF(Sampler):
         bytes for each factor of each user and item.
     implicit_features, noise_scales
         As `HeMF` has them.
+    outliers
+        Whether every rating has a noise scale of its own, too: errors have Student's t
+        distribution, whose degrees of freedom are drawn, and what does not fit counts less.
     rating_range
         Predictions are clipped to it, after they were averaged: ``"observed"``, a pair of numbers
         (a rating outside is an error then), or ``None``.
@@ -76,6 +79,7 @@ class GibbsHeMF(Sampler):
         kept: int = 100,
         implicit_features: bool | str = True,
         noise_scales: str | None = "both",
+        outliers: bool = False,
         rating_range: str | tuple[float, float] | None = "observed",
         duplicates: str = "last",
         n_jobs: int | None = None,
@@ -87,6 +91,7 @@ class GibbsHeMF(Sampler):
         self.kept = kept
         self.implicit_features = implicit_features
         self.noise_scales = noise_scales
+        self.outliers = outliers
         self.rating_range = rating_range
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -121,7 +126,8 @@ class GibbsHeMF(Sampler):
         assert isinstance(state, BatchState)
 
         def start(threads: int) -> Chain:
-            return InformedChain.of(state, first.rating_scale_, rng, threads)
+            scale, outliers = first.rating_scale_, self.outliers
+            return InformedChain.of(state, scale, rng, threads, outliers=outliers)
 
         self._sample(data, start, validation, told, of_strangers=first.predict)
         self.start_ = first
@@ -132,6 +138,7 @@ class GibbsHeMF(Sampler):
         from hemf.options import fit_options
 
         super().check_parameters()
+        switch("outliers", self.outliers)
         fit_options(self._first(0))
 
     def _first(self, rng: int | np.random.Generator) -> HeMF:

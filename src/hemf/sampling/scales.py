@@ -1,4 +1,4 @@
-"""Draws of how noisy each row's ratings are: `hemf.model.noise` has the model."""
+"""Draws of how noisy each row's ratings, or each rating, is: `hemf.model.noise` has the model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ LEAST = 1e-6  # of a scale, which is divided by
 
 
 class DrawnScales:
-    """τ_i of one side's rows, and a0, as drawn last."""
+    """τ_i of one side's rows, or of ratings, and a0, as drawn last."""
 
     def __init__(self, weights: Floats, shape: float) -> None:
         self.weights, self.shape = weights, shape
 
+    @property
+    def mean_inverse(self) -> float:
+        """E[1/τ_i] of a row, or a rating, that nothing is known of."""
+        return self.shape / (self.shape - 1.0)
+
     def draw(self, errors: Floats, counts: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Draw all; ``errors`` are the rows' weighted squared ones, in units of σ²."""
+        """Draw all; ``errors`` are the rows' weighted squared ones, in units of σ², without τ_i."""
         drawn = rng.standard_gamma(self.shape + 0.5 * counts) / (self.shape + 0.5 * errors)
         self.weights = np.maximum(drawn, LEAST)
         likely = self.weights.size * (SHAPES * np.log(SHAPES) - gammaln(SHAPES))

@@ -57,14 +57,18 @@ class DrawnSide:
         vector[self.layout.free] = self.mean + self.shift.sum(axis=0) / max(1, self.n_rows)
         return vector
 
-    def draw(self, other: DrawnSide, noise: float, rng: np.random.Generator, threads: int) -> None:
+    def draw(
+        self, other: Singles, weights: Singles, rng: np.random.Generator, threads: int
+    ) -> None:
         """Draw V and all rows at once, given the other side; then μ, Λ and λ_b given these.
+
+        ``other`` are the other side's vectors, and ``weights`` those of the ratings, τ_i υ_j/σ².
 
         Gaussians are drawn by solving for a right side that is drawn: h_i + g_i, g_i ~ N(0, G_i)
         of the ratings, and t_i ~ N(0, Λ) of the prior, which is in the equations of V too.
         """
-        covariance, pull = self._conditionals(other, noise, threads)
-        pull += self._rating_noise(other, noise, rng)
+        covariance, pull = self._conditionals(other, weights, threads)
+        pull += self._rating_noise(other, weights, rng)
         root = np.linalg.cholesky(self.precision)
         own = rng.standard_normal(pull.shape) @ root.T + self.precision @ self.mean
         pull += own
@@ -85,36 +89,35 @@ class DrawnSide:
         if self.regression is not None:
             self.regression.draw_precision(self.precision, rng)
 
-    def _conditionals(self, other: DrawnSide, noise: float, threads: int) -> tuple[Singles, Floats]:
+    def _conditionals(
+        self, other: Singles, weights: Singles, threads: int
+    ) -> tuple[Singles, Floats]:
         """S_i and h_i of every row; see `hemf.kernels.gibbs.conditional_rows`."""
         from hemf.kernels import gibbs as kernels
 
-        n_rows, order = self.n_rows, self.layout.order
-        second = np.empty((other.n_rows, self.layout.packed), np.float32)
-        kernels.outer_products.compiled(np.float32)(other.vectors, second)
-        cuts = chunk_bounds(self.rows.indptr, order)
-        covariance = np.empty((n_rows, order, order), np.float32)
-        pull = np.empty((n_rows, order))
+        rows, layout, order = self.rows, self.layout, self.layout.order
+        values = rows.values
+        if layout.pinned >= 0:  # what the other side's offsets say
+            values = values - other[rows.indices, layout.pinned]
+        covariance = np.empty((self.n_rows, order, order), np.float32)
+        pull = np.empty((self.n_rows, order))
+        cuts = chunk_bounds(rows.indptr, order)
         given = (
-            cuts, self.rows.indptr, self.rows.indices, self.rows.values, other.vectors, second,
-            other.weights.astype(np.float32), noise / self.weights, self.layout.free,
-            self.layout.pinned, pack(self.precision), covariance, pull,
+            cuts, rows.indptr, rows.indices, values, weights,
+            np.ascontiguousarray(other[:, layout.free]), pack(self.precision), covariance, pull,
         )  # fmt: skip
         run = kernels.conditional_rows.compiled(np.float32)
         share_out(lambda begin, end: run(begin, end, *given), cuts.size - 1, threads)
         return covariance, pull
 
-    def _rating_noise(self, other: DrawnSide, noise: float, rng: np.random.Generator) -> Floats:
+    def _rating_noise(self, other: Singles, weights: Singles, rng: np.random.Generator) -> Floats:
         """g_i = Σ_j √w_ij b_j z_ij with standard normal z: N(0, Σ_j w_ij b_j b_jᵀ) of each row."""
         from scipy.sparse import csr_array
 
-        drawn = rng.standard_normal(self.rows.values.size, np.float32)
-        drawn *= np.sqrt(other.weights, dtype=np.float32)[self.rows.indices]
-        table = csr_array(
-            (drawn, self.rows.indices, self.rows.indptr), shape=(self.n_rows, other.n_rows)
-        )
-        together = table @ other.vectors[:, self.layout.free]
-        return np.asarray(np.sqrt(self.weights / noise)[:, None] * together)
+        drawn = np.sqrt(weights) * rng.standard_normal(weights.size, np.float32)
+        rows, shape = self.rows, (self.n_rows, len(other))
+        table = csr_array((drawn, rows.indices, rows.indptr), shape=shape)
+        return np.asarray(table @ other[:, self.layout.free], np.float64)
 
 
 def _products(matrices: Singles, vectors: Floats, threads: int) -> Floats:
