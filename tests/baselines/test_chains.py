@@ -17,9 +17,9 @@ from hemf.baselines.chains import (
     TopicFactorSettings,
     TopicSettings,
 )
-from hemf.baselines.draws import NormalWishart
 from hemf.baselines.topics import TopicBiasChain, TopicFactorChain
 from hemf.evaluation import random_split, rmse
+from hemf.sampling.draws import NormalWishart
 
 PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
 GUESS = 0.3

@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hemf.baselines.draws import (
-    NormalWishart,
-    draw_noise,
-    draw_offsets,
-    draw_rows,
-    draw_shares,
-    draw_topics,
-    draw_vectors,
-    products,
-)
+from hemf.baselines.draws import draw_offsets, draw_rows, draw_shares, draw_topics, draw_vectors
 from hemf.engines.threads import Rows
+from hemf.sampling.draws import NormalWishart, draw_noise, products
 
 NOISE = 0.4
 MANY = 20_000

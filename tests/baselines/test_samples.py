@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from hemf.baselines.samples import BLOCK, RunningMoments, Sample, SideSample, averaged
+from hemf.baselines.samples import BLOCK, Sample, SideSample
+from hemf.sampling.average import RunningMoments, averaged
 
 
 def a_side(rng: np.random.Generator, topics: int, other_topics: int) -> SideSample:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import special
 
-from hemf.baselines.draws import NormalWishart
 from hemf.engines.threads import Rows
 from hemf.inference.start import NOISE_START
 from hemf.model.design import Design
 from hemf.model.layout import Layout
 from hemf.sampling import regression, scales
 from hemf.sampling.chain import InformedChain
+from hemf.sampling.draws import NormalWishart
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.scales import DrawnScales
 from hemf.sampling.sides import DrawnSide

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.draws import (
+from hemf.baselines.draws import draw_rows
+from hemf.baselines.samples import Sample, SideSample
+from hemf.engines.threads import Rows
+from hemf.ratings import Ratings
+from hemf.sampling.draws import (
     Floats,
     NormalWishart,
     RowNumbers,
     Singles,
     draw_noise,
-    draw_rows,
     inverse,
     products,
+    with_stranger,
 )
-from hemf.baselines.samples import Sample, SideSample
-from hemf.engines.threads import Rows
-from hemf.ratings import Ratings
 
 START_SCALE = 0.3  # standard deviation of the vectors that a chain starts with
 
@@ -168,13 +169,3 @@ class FactorChain:
             vector_covariance=np.zeros((1, 1)),
             bias_variance=0.0,
         )
-
-
-def with_stranger(rows: Singles, stranger: object) -> Singles:
-    """Return the rows and one more for a stranger.
-
-    >>> with_stranger(np.float32([[1, 2]]), 0.5).tolist()
-    [[1.0, 2.0], [0.5, 0.5]]
-    """
-    last = np.broadcast_to(np.asarray(stranger, np.float32), rows[:1].shape)
-    return np.concatenate([rows, last])

@@ -1,90 +1,15 @@
-"""Draws from the conditional posteriors that the Gibbs samplers here are made of."""
+"""Draws from the conditional posteriors of what the samplers here have, rows and topics."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hemf.engines.threads import Rows, chunk_bounds, share_out
 from hemf.model.packing import pack
+from hemf.sampling.draws import Floats, RowNumbers, Singles, over_ratings
 
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-RowNumbers = npt.NDArray[np.int32]
-
-PARTS = 64  # ranges of ratings that threads share
 MOST_OUTER_BYTES = 1 << 31  # for the products of all rows with themselves
-
-
-@dataclass(frozen=True)
-class NormalWishart:
-    """What means and precisions of vectors are drawn from.
-
-    Λ ~ Wishart(ν0, s I), whose mean is ν0 s I, and μ ~ N(0, (λ0 Λ)⁻¹).
-    """
-
-    mean_precision: float
-    """λ0"""
-    degrees: float | None = None
-    """ν0; None is the size of the vectors."""
-    scale: float = 1.0
-    """s"""
-
-    def draw(
-        self,
-        rows: npt.NDArray[Any],
-        rng: np.random.Generator,
-        central: npt.NDArray[Any] | None = None,
-    ) -> tuple[Floats, Floats]:
-        """Draw μ and Λ given vectors that were drawn from N(μ, Λ⁻¹), and others from N(0, Λ⁻¹).
-
-        >>> rows = np.random.default_rng(0).normal(2.0, 0.5, (10_000, 1))
-        >>> mean, precision = NormalWishart(1.0).draw(rows, np.random.default_rng(1))
-        >>> mean.round(1), precision.round(0)
-        (array([2.]), array([[4.]]))
-        """
-        n, size = rows.shape
-        mean = rows.mean(axis=0, dtype=np.float64) if n else np.zeros(size)
-        apart = rows - mean
-        weight = self.mean_precision + n
-        spread = np.eye(size) / self.scale + apart.T @ apart
-        spread += self.mean_precision * n / weight * np.outer(mean, mean)
-        degrees = (size if self.degrees is None else self.degrees) + n
-        if central is not None:
-            spread, degrees = spread + central.T @ central, degrees + len(central)
-        precision = draw_wishart(degrees, inverse(spread), rng)
-        centre = n / weight * mean
-        root = np.linalg.cholesky(weight * precision)
-        return centre + np.linalg.solve(root.T, rng.standard_normal(size)), precision
-
-
-def draw_wishart(degrees: float, scale: Floats, rng: np.random.Generator) -> Floats:
-    """Draw a matrix whose mean is degrees * scale, by Bartlett's decomposition.
-
-    SciPy can draw these too, in three times the time and after loading its statistics.
-
-    >>> draw_wishart(5.0, np.eye(2), np.random.default_rng(0)).shape
-    (2, 2)
-    """
-    size = len(scale)
-    root = np.tril(rng.standard_normal((size, size)), -1)
-    root[np.diag_indices(size)] = np.sqrt(rng.chisquare(degrees - np.arange(size)))
-    root = np.linalg.cholesky(scale) @ root
-    return np.asarray(root @ root.T)
-
-
-def inverse(matrix: Floats) -> Floats:
-    """Return the inverse of a symmetric matrix, as symmetric.
-
-    >>> inverse(np.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
-    [[0.5, 0.0], [0.0, 0.25]]
-    """
-    found = np.linalg.inv(matrix)
-    return np.asarray((found + found.T) / 2.0)  # which rounding has left a little lopsided
 
 
 def draw_rows(
@@ -142,26 +67,6 @@ def _draw_long_rows(
     share_out(draw, cuts.size - 1, threads)
 
 
-def products(
-    left: RowNumbers, right: RowNumbers, left_rows: Singles, right_rows: Singles, threads: int
-) -> Singles:
-    """Return the product of the two rows of every pair.
-
-    >>> rows = np.float32([[1, 2], [3, 4]])
-    >>> products(np.int32([0, 1]), np.int32([1, 1]), rows, rows, threads=1).tolist()
-    [11.0, 25.0]
-    """
-    from hemf.kernels import gibbs as kernels
-
-    out = np.empty(len(left), np.float32)
-    run = kernels.products.compiled(np.float32)
-    _over_ratings(
-        lambda begin, end: run(begin, end, left, right, left_rows, right_rows, out), len(out),
-        threads,
-    )  # fmt: skip
-    return out
-
-
 def draw_topics(
     users: RowNumbers,
     items: RowNumbers,
@@ -179,14 +84,8 @@ def draw_topics(
     drawn = np.empty(len(users), np.uint8), np.empty(len(users), np.uint8)
     run = kernels.draw_topics.compiled(np.float32)
     given = users, items, residuals, noise, *shares, *vectors, uniforms, *drawn
-    _over_ratings(lambda begin, end: run(begin, end, *given), len(users), threads)
+    over_ratings(lambda begin, end: run(begin, end, *given), len(users), threads)
     return drawn
-
-
-def _over_ratings(work: Callable[[int, int], None], n: int, threads: int) -> None:
-    """Call ``work`` on ranges that together are all n ratings."""
-    cuts = np.linspace(0, n, PARTS + 1).astype(np.int64).tolist()
-    share_out(lambda begin, end: work(cuts[begin], cuts[end]), PARTS, threads)
 
 
 def draw_shares(
@@ -245,9 +144,3 @@ def draw_vectors(
     half = np.linalg.solve(root, pull) + rng.standard_normal((n_groups, size, 1))
     drawn = np.linalg.solve(root.swapaxes(1, 2), half)
     return np.asarray(drawn[..., 0], np.float32)
-
-
-def draw_noise(errors: Singles | Floats, guess: float, rng: np.random.Generator) -> float:
-    """Draw σ² given errors; a priori 1/σ² ~ Gamma(1, guess), whose mean is 1/guess."""
-    wrong = float(np.dot(errors.astype(np.float64), errors))
-    return float((guess + wrong / 2.0) / rng.standard_gamma(1.0 + len(errors) / 2.0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hemf.baselines.chains import RatingTable, TopicFactorSettings, TopicSettings
-from hemf.baselines.draws import NormalWishart
 from hemf.baselines.gibbs import LEAST_VARIANCE, GibbsSampler
 from hemf.baselines.topics import TopicBiasChain, TopicFactorChain
 from hemf.options import MOST_FACTORS
 from hemf.parameters import number, whole_number
+from hemf.sampling.draws import NormalWishart
 
 MOST_TOPICS = 255  # a rating's topic is kept in a byte
 

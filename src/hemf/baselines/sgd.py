@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.baselines.descent import Descent, Schedule, Seen, Side
-from hemf.baselines.questions import Known, asked, check_inside
 from hemf.errors import DataError, NotFittedError
 from hemf.options import MOST_FACTORS, checked_range, generator
 from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
+from hemf.questions import Known, asked, check_inside
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.training import validation_pairs
 from hemf.triples import in_order, rated_ids

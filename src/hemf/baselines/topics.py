@@ -12,25 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hemf.baselines.chains import (
-    FactorChain,
-    RatingTable,
-    TopicFactorSettings,
-    TopicSettings,
-    with_stranger,
-)
-from hemf.baselines.draws import (
-    Floats,
-    RowNumbers,
-    Singles,
-    draw_offsets,
-    draw_shares,
-    draw_topics,
-    draw_vectors,
-    inverse,
-    products,
-)
+from hemf.baselines.chains import FactorChain, RatingTable, TopicFactorSettings, TopicSettings
+from hemf.baselines.draws import draw_offsets, draw_shares, draw_topics, draw_vectors
 from hemf.baselines.samples import SideSample
+from hemf.sampling.draws import Floats, RowNumbers, Singles, inverse, products, with_stranger
 
 Groups = list[RowNumbers]
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf.baselines.chains import with_stranger
-from hemf.baselines.draws import Floats, NormalWishart, RowNumbers, draw_noise, products
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.start import NOISE_START
 from hemf.model.noise import START_SHAPE
+from hemf.sampling.draws import (
+    Floats,
+    NormalWishart,
+    RowNumbers,
+    draw_noise,
+    products,
+    with_stranger,
+)
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.sample import FactorSample
 from hemf.sampling.scales import DrawnScales

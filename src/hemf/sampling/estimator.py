@@ -8,14 +8,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from hemf.baselines.gibbs import Chain, Sampler, SampleReport
-from hemf.baselines.questions import Known, asked
 from hemf.errors import ConvergenceWarning
 from hemf.estimator import HeMF
 from hemf.inference.batch import BatchState
 from hemf.options import generator
 from hemf.parameters import functions, switch
+from hemf.questions import Known, asked
 from hemf.sampling.chain import InformedChain
+from hemf.sampling.sampler import Chain, Sampler, SampleReport
 
 START_SWEEPS = 25  # of the variational fit that a chain begins with
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hemf.baselines.draws import Floats
 from hemf.model.design import Design
 from hemf.model.regression import START_SHARE
 from hemf.model.ridge import Solver, solver
+from hemf.sampling.draws import Floats
 
 ACCURACY = 1e-3  # of the residual, at which conjugate gradients end
 MOST_STEPS = 200

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hemf.baselines.draws import Floats, RowNumbers, Singles, products
+from hemf.sampling.draws import Floats, RowNumbers, Singles, products
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from hemf.baselines.draws import Floats
+from hemf.sampling.draws import Floats
 
 SHAPES = np.geomspace(1.5, 1000.0, 80)  # that a0 is one of, each as likely as the others
 LEAST = 1e-6  # of a scale, which is divided by

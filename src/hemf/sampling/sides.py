@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hemf.baselines.draws import Floats, NormalWishart, Singles
 from hemf.engines.threads import Rows, chunk_bounds, share_out
 from hemf.model.layout import Layout
 from hemf.model.packing import pack
+from hemf.sampling.draws import Floats, NormalWishart, Singles
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.scales import DrawnScales
 

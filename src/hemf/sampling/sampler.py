@@ -1,0 +1,327 @@
+"""What every sampler is to its user: parameters in, samples kept, predictions out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.engines.threads import thread_count
+from hemf.errors import NotFittedError, ParameterError
+from hemf.inference.fit import one_blas_thread
+from hemf.memory import available_bytes, readable
+from hemf.options import MOST_FACTORS, checked_jobs, checked_range, resolved_range
+from hemf.parameters import Parametrised, choice, switch, whole_number
+from hemf.questions import Known, asked, check_inside
+from hemf.ratings import Ratings, pairs_from_any
+from hemf.sampling.average import Draw, RunningMoments, averaged
+from hemf.sampling.draws import Floats, RowNumbers
+from hemf.training import validation_pairs
+from hemf.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class SampleReport:
+    """How a sampler stands after an iteration; what callbacks receive.
+
+    >>> SampleReport(1, 300, False, 0.93, None, 0.5, 0.2).averaged
+    False
+    """
+
+    iteration: int
+    """Iterations done so far, from 1, those of the burn-in included."""
+    iterations: int
+    averaged: bool
+    """Whether the burn-in is over, so that this iteration's draw counts."""
+    train_rmse: float
+    """Of the latest draw, on the training ratings."""
+    validation_rmse: float | None
+    """On the ratings given as ``validation``: of the average over all draws that count, or while
+    there are none of the latest draw."""
+    noise_variance: float
+    seconds: float
+    """Since the start of the fit, what callbacks took left out."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a fit has left."""
+
+    users: Vocabulary
+    items: Vocabulary
+    mean: float
+    limits: tuple[float, float] | None
+    samples: list[Draw]
+
+    def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
+        """Mean, within the limits, and variance of the ratings of pairs; -1 is a stranger."""
+        mean, variance = averaged(self.samples, *self._strangers_last(user_rows, item_rows))
+        return self.clipped(mean), variance
+
+    def clipped(self, mean: Floats) -> Floats:
+        """Return ratings that are expected, given their distance from the mean."""
+        mean = self.mean + mean
+        return mean if self.limits is None else np.clip(mean, *self.limits)
+
+    def _strangers_last(
+        self, user_rows: npt.NDArray[Any], item_rows: npt.NDArray[Any]
+    ) -> tuple[RowNumbers, RowNumbers]:
+        return (
+            np.where(user_rows < 0, len(self.users), user_rows).astype(np.int32),
+            np.where(item_rows < 0, len(self.items), item_rows).astype(np.int32),
+        )
+
+    def judge(
+        self, users: Any, items: Any, ratings: Floats, expected: Floats | None = None
+    ) -> Callable[[Draw, bool], float]:
+        """Return what tells the RMSE on ratings: of a draw or of the average with those before.
+
+        ``expected`` is what is answered for strangers, whatever is drawn.
+        """
+        user_rows, item_rows = self.users.rows(users), self.items.rows(items)
+        strange = (user_rows < 0) | (item_rows < 0)
+        pairs = self._strangers_last(user_rows, item_rows)
+        average = RunningMoments(len(ratings))
+
+        def error(sample: Draw, counts: bool) -> float:
+            mean, variance = sample.moments(*pairs)
+            if counts:
+                average.add(mean, variance)
+                mean = average.mean
+            mean = self.clipped(mean)
+            if expected is not None:
+                mean = np.where(strange, expected, mean)
+            return float(np.sqrt(np.mean((mean - ratings) ** 2)))
+
+        return error
+
+
+class Chain(Protocol):
+    """A Gibbs sampler at work."""
+
+    @property
+    def noise(self) -> float:
+        """σ², in squared units of a rating."""
+
+    @property
+    def train_rmse(self) -> float:
+        """Root of the mean squared error under the draws of the last step."""
+
+    def step(self) -> None:
+        """Draw everything once, each given the rest."""
+
+    def sample(self) -> Draw:
+        """Return the draws of the last step."""
+
+
+class Sampler(Parametrised):
+    """What every sampler is to its user, whatever it draws."""
+
+    n_factors: int
+    samples: int
+    burn_in: int
+    kept: int
+    rating_range: str | tuple[float, float] | None
+    duplicates: str
+    n_jobs: int | None
+    rng: int | np.random.Generator | None
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def _read(self, ratings: Any, y: Any, columns: Any) -> Ratings:
+        """Read ratings, anything `Ratings.from_any` does, or pairs whose ratings are ``y``."""
+        if y is not None:
+            ratings, columns = (*pairs_from_any(ratings, columns), y), None
+        data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
+        check_inside(data.by_user.values, self.rating_range)
+        return data
+
+    def _sample(
+        self,
+        data: Ratings,
+        start: Callable[[int], Chain],
+        validation: Any,
+        callbacks: Sequence[Callable[[SampleReport], Any]],
+        of_strangers: Callable[[Any, Any], Floats] | None = None,
+    ) -> None:
+        """Run the chain that ``start`` makes for a number of threads, and keep what it draws.
+
+        ``of_strangers`` predicts pairs of ids where draws do not.
+        """
+        limits = resolved_range(self.rating_range, data)
+        drawn = Drawn(data.users, data.items, data.mean, limits, [])
+        judge = None
+        if validation is not None:
+            users, items, actual = validation_pairs(validation, data)[:3]
+            expected = None if of_strangers is None else of_strangers(users, items)
+            judge = drawn.judge(users, items, actual, expected)
+        with one_blas_thread():
+            begin = time.perf_counter()
+            chain = start(thread_count(self.n_jobs))
+            self._check_memory(chain.sample())
+            history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
+        self.drawn_, self.history_ = drawn, history
+
+    def _iterate(
+        self,
+        chain: Chain,
+        kept: list[Draw],
+        judge: Callable[[Draw, bool], float] | None,
+        callbacks: Sequence[Callable[[SampleReport], Any]],
+        begin: float,
+    ) -> list[SampleReport]:
+        """Run the chain; keep one sample in so many, at most ``self.kept`` of them."""
+        history: list[SampleReport] = []
+        stride = -(-self.samples // self.kept)
+        iterations = self.burn_in + self.samples
+        for iteration in range(1, iterations + 1):
+            _step(chain)
+            counted = iteration - self.burn_in
+            keep = counted > 0 and counted % stride == 0
+            sample = chain.sample() if keep or judge is not None else None
+            if keep and sample is not None:
+                kept.append(sample)
+            report = SampleReport(
+                iteration,
+                iterations,
+                counted > 0,
+                chain.train_rmse,
+                judge(sample, counted > 0) if judge is not None and sample is not None else None,
+                chain.noise,
+                time.perf_counter() - begin,
+            )
+            history.append(report)
+            called = time.perf_counter()
+            answers = [callback(report) for callback in callbacks]
+            begin += time.perf_counter() - called
+            if any(answers):
+                break
+        if not kept:
+            kept.append(chain.sample())
+        return history
+
+    def _check_memory(self, sample: Draw) -> None:
+        """Complain now rather than hours later of samples that memory does not hold."""
+        number, there = min(self.samples, self.kept), available_bytes()
+        needed = number * sample.nbytes
+        if there is not None and needed > there:
+            raise ParameterError(
+                f"{number} samples with n_factors={self.n_factors} need about {readable(needed)} "
+                f"of memory, and {readable(there)} are available; choose a smaller kept or "
+                "n_factors",
+                value=self.kept,
+            )
+
+    def check_parameters(self) -> None:
+        """Check every parameter; an error names it and what it may be."""
+        whole_number("n_factors", self.n_factors, at_least=1, at_most=MOST_FACTORS)
+        whole_number("samples", self.samples, at_least=1)
+        whole_number("burn_in", self.burn_in, at_least=0)
+        whole_number("kept", self.kept, at_least=1)
+        checked_range(self.rating_range)
+        choice("duplicates", self.duplicates, ("last", "mean", "error"))
+        checked_jobs(self.n_jobs)
+
+    # -- what is known -------------------------------------------------------------------------
+
+    @property
+    def n_users_(self) -> int:
+        """How many users have been learnt of."""
+        return len(self._fitted().users)
+
+    @property
+    def n_items_(self) -> int:
+        """How many items have been learnt of."""
+        return len(self._fitted().items)
+
+    @property
+    def n_sweeps_(self) -> int:
+        """Iterations done by the last `fit`."""
+        self._fitted()
+        return len(self.history_)
+
+    @property
+    def global_mean_(self) -> float:
+        """Mean of the training ratings."""
+        return self._fitted().mean
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ², its mean over the samples kept."""
+        return float(np.mean([sample.noise for sample in self._fitted().samples]))
+
+    @property
+    def rating_range_(self) -> tuple[float, float] | None:
+        """What predictions are clipped to."""
+        return self._fitted().limits
+
+    @property
+    def samples_(self) -> list[Draw]:
+        """The samples kept, which predictions are averaged over."""
+        return self._fitted().samples
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        users: Any,
+        items: Any = None,
+        *,
+        return_std: bool = False,
+        return_known: bool = False,
+        unknown: str = "prior",
+    ) -> Any:
+        """Return the expected rating of each pair, the average over the samples kept.
+
+        Ids are given as `HeMF.predict` takes them. With ``return_std`` also the standard
+        deviation of the rating: noise, topics, and what samples differ by. With ``return_known``
+        also whether both are known: of strangers the mean of their prior is expected
+        (``unknown="error"``: an error).
+        """
+        return_std = switch("return_std", return_std)
+        return_known = switch("return_known", return_known)
+        drawn = self._fitted()
+        known_users, known_items = (Known(ids, ids.rows) for ids in (drawn.users, drawn.items))
+        pairs = asked(users, items, known_users, known_items, unknown)
+        mean, variance = drawn.moments(pairs.users, pairs.items)
+        answer: list[npt.NDArray[Any]] = [mean]
+        if return_std:
+            answer.append(np.sqrt(variance))
+        if return_known:
+            answer.append(pairs.known)
+        if pairs.alone:
+            answer = [part[0] for part in answer]
+        return answer[0] if len(answer) == 1 else tuple(answer)
+
+    # -- inner workings ------------------------------------------------------------------------
+
+    def _fitted(self) -> Drawn:
+        try:
+            return self.drawn_
+        except AttributeError:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet; call fit first"
+            ) from None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "drawn_")
+
+
+def _step(chain: Chain) -> None:
+    """Do an iteration, or raise an error that says why it cannot be done."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            chain.step()
+        broken = not np.isfinite(chain.train_rmse)
+    except np.linalg.LinAlgError:
+        broken = True
+    if broken:
+        raise ParameterError(
+            "the numbers of the sampler have left the range of float32: its constants do not suit "
+            "these ratings; bring the ratings to a scale like 1 to 5, or choose a noise_variance "
+            "in their squared units"
+        )
