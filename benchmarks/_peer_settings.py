@@ -34,7 +34,7 @@ ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
 COMMON: dict[str, Settings] = {
     "hemf": {},
     "hemf-implicit": {"implicit_features": True},
-    "hemf-gibbs": {"sampled": True},
+    "hemf-gibbs": {"sampled": True, "samples": 600},
     "myfm": {"features": False, "sweeps": 150, "burn_in": 10},
     "myfm-features": {"features": True, "sweeps": 150, "burn_in": 10},
     "smurff": {"burn_in": 30, "draws": 150},
@@ -96,8 +96,17 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     "filmtrust": {"hemf-implicit": {"n_factors": 10}},
     "flixster": {
         "hemf-implicit": {"n_factors": 2, "implicit_features": "item", "max_sweeps": 20},
+        "hemf-gibbs": {
+            "n_factors": 4,
+            "implicit_features": "item",
+            "noise_scales": "user",
+            "outliers": True,
+        },
     },
-    "douban": {"hemf-implicit": {"n_factors": 3, "implicit_features": "item"}},
+    "douban": {
+        "hemf-implicit": {"n_factors": 3, "implicit_features": "item"},
+        "hemf-gibbs": {"n_factors": 10},
+    },
     "jester": {
         "hemf-implicit": {"n_factors": 20},
         "myfm": {"rank": 10, "sweeps": 60},
@@ -110,6 +119,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
 QUICK: dict[str, Settings] = {
     "hemf": {"max_sweeps": 20},
     "hemf-implicit": {"max_sweeps": 20},
+    "hemf-gibbs": {"samples": 20, "burn_in": 5},
     "myfm": {"sweeps": 30},
     "myfm-features": {"sweeps": 30},
     "smurff": {"draws": 20, "burn_in": 10},

@@ -9,7 +9,9 @@ their ratings, the same throughout, is what they are judged on:
 
 Cold must be better than the means of the other side, and `few` is to close most of the distance
 from cold to warm. Beside `few` stand what the model itself expects its error to be, from the
-uncertainty that it states, and mean + offsets with the best possible shrinkage.
+uncertainty that it states, and mean + offsets with the best possible shrinkage. `offset known` is
+the error of `cold` if a newcomer's own mean error on what is judged were taken off: what no
+number of ratings could do better by offsets alone.
 
     python benchmarks/coldstart.py                     # six fits; about five minutes of one core
     python benchmarks/coldstart.py --sides user --few 5 10 20
@@ -101,9 +103,11 @@ def measured(
 
     model = fitted(others)
     cold, warm = error(model), error(fitted(np.concatenate([others, known])))
+    best = known_offset(model.predict(judged[0], judged[1]), judged, SIDES[side])
     means = rmse(judged[2], other_means(ratings, others, 1 - SIDES[side], judged))
     bare = HeMF(**settings).fit(tuple(column[others] for column in ratings))
-    print_row(side, {"means": means, "stranger": error(bare), "cold": cold, "warm": warm})
+    errors = {"means": means, "stranger": error(bare), "cold": cold, "offset known": best}
+    print_row(side, errors | {"warm": warm, "wanted": cold - CLOSED * (cold - warm)})
     missed = [] if cold < means else [f"{side}s from features alone"]
     learnt = 0
     for count in sorted(few):
@@ -138,6 +142,13 @@ def other_means(ratings: Columns, rows: np.ndarray, which: int, judged: Columns)
     counts = np.bincount(ids, minlength=size)
     means = np.bincount(ids, values, size) / np.maximum(counts, 1)
     return np.where(counts > 0, means, values.mean())[judged[which]]
+
+
+def known_offset(mean: np.ndarray, judged: Columns, which: int) -> float:
+    """RMSE if each newcomer's mean error on what is judged were known; no method either."""
+    _, newcomers = np.unique(judged[which], return_inverse=True)
+    away = np.bincount(newcomers, judged[2] - mean) / np.bincount(newcomers)
+    return rmse(judged[2], mean + away[newcomers])
 
 
 def best_offsets(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.draws import draw_rows
+from hemf.baselines.draws import MOST_OUTER_BYTES, draw_rows
 from hemf.baselines.samples import Sample, SideSample
 from hemf.engines.threads import Rows
 from hemf.ratings import Ratings
@@ -148,6 +148,12 @@ class FactorChain:
     def draw_terms(self) -> Singles:
         """Draw what else a rating is made of, and return the sum of it for every rating."""
         return np.zeros(1, np.float32)
+
+    @property
+    def step_bytes(self) -> int:
+        """Memory for products of the larger side's rows, which a step takes and leaves again."""
+        size = self.settings.n_factors
+        return min(MOST_OUTER_BYTES, 2 * max(self.table.sizes) * size * (size + 1))
 
     @property
     def train_rmse(self) -> float:

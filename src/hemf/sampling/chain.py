@@ -86,6 +86,11 @@ class InformedChain:
         return float(np.sqrt(np.mean(self.errors**2))) * self.unit
 
     @property
+    def step_bytes(self) -> int:
+        """Memory for S_i of the larger side's rows, which a step takes and leaves again."""
+        return max(4 * side.n_rows * side.layout.order**2 for side in self.sides.values())
+
+    @property
     def weights(self) -> Floats:
         """τ_i υ_j of every rating, and its own scale, user by user."""
         users, items = self._pairs

@@ -111,6 +111,10 @@ class Chain(Protocol):
     def train_rmse(self) -> float:
         """Root of the mean squared error under the draws of the last step."""
 
+    @property
+    def step_bytes(self) -> int:
+        """Memory that a step takes and leaves again."""
+
     def step(self) -> None:
         """Draw everything once, each given the rest."""
 
@@ -162,7 +166,7 @@ class Sampler(Parametrised):
         with one_blas_thread():
             begin = time.perf_counter()
             chain = start(thread_count(self.n_jobs))
-            self._check_memory(chain.sample())
+            self._check_memory(chain)
             history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
         self.drawn_, self.history_ = drawn, history
 
@@ -204,10 +208,10 @@ class Sampler(Parametrised):
             kept.append(chain.sample())
         return history
 
-    def _check_memory(self, sample: Draw) -> None:
+    def _check_memory(self, chain: Chain) -> None:
         """Complain now rather than hours later of samples that memory does not hold."""
         number, there = min(self.samples, self.kept), available_bytes()
-        needed = number * sample.nbytes
+        needed = number * chain.sample().nbytes + chain.step_bytes
         if there is not None and needed > there:
             raise ParameterError(
                 f"{number} samples with n_factors={self.n_factors} need about {readable(needed)} "
