@@ -66,6 +66,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     "eachmovie": FILMS,
     "ml-100k": {
         "hemf-implicit": {"n_factors": 10, "tol": 2e-5},
+        "hemf-gibbs": {"n_factors": 10},
         "myfm": {"rank": 10},
         "myfm-features": {"rank": 20, "sweeps": 250},
         "smurff": {"rank": 16, "precision": 1.9},
@@ -75,6 +76,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     },
     "kiba": {
         "hemf-implicit": {"n_factors": 32, "noise_scales": "item"},
+        "hemf-gibbs": {"n_factors": 32, "noise_scales": "item"},
         "myfm": {"rank": 32},
         "myfm-features": {"rank": 32},
         "smurff": {"rank": 32, "precision": 4.0},
@@ -85,6 +87,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     },
     "chembl": {
         "hemf-implicit": {"n_factors": 10, "noise_scales": "item"},
+        "hemf-gibbs": {"n_factors": 10, "noise_scales": "item"},
         "myfm": {"rank": 32},
         "myfm-features": {"rank": 32},
         "cmfrec": {"rank": 100, "penalty": 0.15, "implicit": True, "iterations": 30},
@@ -92,8 +95,12 @@ CHOSEN: dict[str, dict[str, Settings]] = {
         "surprise-svd": {"rank": 20, "epochs": 50, "rate": 0.015, "penalty": 0.06},
         "libmf": {"rank": 128, "penalty": 0.01, "centre": True, "epochs": 30},
     },
-    "yahoo-music": {"hemf-implicit": {"n_factors": 10, "implicit_features": "item"}, **WIDE},
-    "filmtrust": {"hemf-implicit": {"n_factors": 10}},
+    "yahoo-music": {
+        "hemf-implicit": {"n_factors": 10, "implicit_features": "item"},
+        "hemf-gibbs": {"n_factors": 10, "implicit_features": "item"},
+        **WIDE,
+    },
+    "filmtrust": {"hemf-implicit": {"n_factors": 10}, "hemf-gibbs": {"n_factors": 10}},
     "flixster": {
         "hemf-implicit": {"n_factors": 2, "implicit_features": "item", "max_sweeps": 20},
         "hemf-gibbs": {

@@ -15,6 +15,7 @@ from hemf.model.layout import Layout
 from hemf.sampling import regression, scales
 from hemf.sampling.chain import InformedChain
 from hemf.sampling.draws import NormalWishart
+from hemf.sampling.grades import Grades
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.scales import DrawnScales
 from hemf.sampling.sides import DrawnSide
@@ -48,12 +49,16 @@ def side(name: str, rows: Rows, rng: np.random.Generator, *, features: bool) -> 
     )  # fmt: skip
 
 
-def chain(rng: np.random.Generator, *, features: bool = True) -> InformedChain:
+def chain(
+    rng: np.random.Generator, *, features: bool = True, grades: Grades | None = None
+) -> InformedChain:
     """With noise scales of rows, and with features those of ratings too."""
     rows = tables(rng.normal(size=(N["user"], N["item"])))
     sides = {name: side(name, rows[name], rng, features=features) for name in N}
     outliers = DrawnScales(np.ones(N["user"] * N["item"]), 10.0) if features else None
-    return InformedChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers)
+    return InformedChain(
+        sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers, grades=grades
+    )
 
 
 def figures(sampler: InformedChain) -> list[float]:
@@ -88,9 +93,9 @@ def expected(*, features: bool) -> list[float]:
     return wanted
 
 
-@pytest.mark.parametrize("features", [True, False])
+@pytest.mark.parametrize(("features", "levels"), [(True, None), (False, None), (False, [-1, 0, 2])])
 def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
-    features, rng, monkeypatch
+    features, levels, rng, monkeypatch
 ):
     """Geweke's joint distribution test; see `tests.baselines.test_chains`.
 
@@ -98,12 +103,16 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
     """
     monkeypatch.setattr(scales, "SHAPES", np.geomspace(4.0, 20.0, 8))
     monkeypatch.setattr(regression, "FIRMNESS", 8.0)
-    sampler, seen = chain(rng, features=features), []
+    grades = None if levels is None else Grades.of(np.array(levels, np.float64))
+    sampler, seen = chain(rng, features=features, grades=grades), []
     for _ in range(4200):
         sampler.step()
         seen.append(figures(sampler))
         errors = rng.normal(0.0, np.sqrt(sampler.variance / sampler.weights))
         values = sampler.sides["user"].rows.values - sampler.errors + errors
+        if grades is not None:  # what is behind them is drawn anew by the next step
+            sampler._which = grades.which(values)
+            continue
         rows = tables(values.reshape(N["user"], N["item"]))
         for name, part in sampler.sides.items():
             part.rows = replace(part.rows, values=rows[name].values)

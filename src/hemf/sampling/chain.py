@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hemf.inference.batch import SIDES, BatchState
@@ -15,6 +17,7 @@ from hemf.sampling.draws import (
     products,
     with_stranger,
 )
+from hemf.sampling.grades import Grades
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.sample import FactorSample
 from hemf.sampling.scales import DrawnScales
@@ -32,10 +35,14 @@ class InformedChain:
         rng: np.random.Generator,
         threads: int,
         outliers: DrawnScales | None = None,
+        grades: Grades | None = None,
     ) -> None:
         self.sides, self.variance, self.unit = sides, noise, unit
-        self.rng, self.threads, self.outliers = rng, threads, outliers
+        self.rng, self.threads, self.outliers, self.grades = rng, threads, outliers, grades
         rows = sides["user"].rows
+        self.ratings = rows.values
+        """As they were given; where these are levels, rows hold what is behind them."""
+        self._which = None if grades is None else grades.which(rows.values)
         users = np.repeat(np.arange(sides["user"].n_rows, dtype=np.int32), np.diff(rows.indptr))
         self._pairs: tuple[RowNumbers, RowNumbers] = users, rows.indices
         self._by_item = np.argsort(rows.indices, kind="stable")
@@ -51,10 +58,12 @@ class InformedChain:
         threads: int,
         *,
         outliers: bool = False,
+        grades: Grades | None = None,
     ) -> InformedChain:
         """Return a chain that begins where a variational fit has ended.
 
-        With ``outliers`` every rating has a noise scale of its own: errors have Student's t.
+        With ``outliers`` every rating has a noise scale of its own: errors have Student's t. With
+        ``grades`` ratings are levels of a scale.
         """
         sides = {}
         for name, side in state.sides.items():
@@ -73,7 +82,7 @@ class InformedChain:
                 scales=None if scales is None else DrawnScales(scales.mean, scales.prior_shape),
             )
         each = DrawnScales(np.ones(state.n_ratings), START_SHAPE) if outliers else None
-        return cls(sides, state.noise, unit, rng, threads, each)
+        return cls(sides, state.noise, unit, rng, threads, each, grades)
 
     @property
     def noise(self) -> float:
@@ -83,7 +92,11 @@ class InformedChain:
     @property
     def train_rmse(self) -> float:
         """Root of the mean squared error under the draws of the last step."""
-        return float(np.sqrt(np.mean(self.errors**2))) * self.unit
+        errors = self.errors
+        if self.grades is not None:
+            std = np.sqrt(self.variance / self.weights)
+            errors = self.grades.moments(self._behind() - errors, std)[0] - self.ratings
+        return float(np.sqrt(np.mean(errors**2))) * self.unit
 
     @property
     def step_bytes(self) -> int:
@@ -100,11 +113,26 @@ class InformedChain:
     def step(self) -> None:
         """Draw everything once, each given the rest."""
         user, item = self.sides["user"], self.sides["item"]
+        self._draw_behind()
         weights = (self.weights / self.variance).astype(np.float32)
         user.draw(item.vectors, weights, self.rng, self.threads)
         item.draw(user.vectors, weights[self._by_item], self.rng, self.threads)
         self.errors = self._errors()
         self._draw_noise()
+
+    def _behind(self) -> Floats:
+        """Return what is explained: ratings, or what is behind them."""
+        return np.asarray(self.sides["user"].rows.values, np.float64)
+
+    def _draw_behind(self) -> None:
+        """Draw what is behind levels of a scale."""
+        if self.grades is None or self._which is None:
+            return
+        user, item = self.sides["user"], self.sides["item"]
+        mean, std = self._behind() - self.errors, np.sqrt(self.variance / self.weights)
+        drawn = self.grades.draw(self._which, mean, std, self.rng).astype(np.float32)
+        user.rows = replace(user.rows, values=drawn)
+        item.rows = replace(item.rows, values=drawn[self._by_item])
 
     def _draw_noise(self) -> None:
         """Draw the scales of ratings, of rows, and σ², each given the rest."""
@@ -124,7 +152,7 @@ class InformedChain:
     def _errors(self) -> Floats:
         user, item = self.sides["user"], self.sides["item"]
         expected = products(*self._pairs, user.vectors, item.vectors, self.threads)
-        return np.asarray(user.rows.values - expected, np.float64)
+        return self._behind() - expected
 
     def sample(self) -> FactorSample:
         """Return the draws of the last step."""
@@ -136,4 +164,5 @@ class InformedChain:
             item_weights=None if item.scales is None else np.append(item.weights, 1.0),
             unit=self.unit,
             noise=self.noise * (1.0 if self.outliers is None else self.outliers.mean_inverse),
+            grades=self.grades,
         )

@@ -8,13 +8,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from hemf.errors import ConvergenceWarning
+from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
+from hemf.evaluation.distribution import distinct_levels, is_scale
 from hemf.inference.batch import BatchState
 from hemf.options import generator
 from hemf.parameters import functions, switch
 from hemf.questions import Known, asked
 from hemf.sampling.chain import InformedChain
+from hemf.sampling.grades import Grades
 from hemf.sampling.sampler import Chain, Sampler, SampleReport
 
 START_SWEEPS = 25  # of the variational fit that a chain begins with
@@ -47,6 +49,8 @@ class GibbsHeMF(Sampler):
     outliers
         Whether every rating has a noise scale of its own, too: errors have Student's t
         distribution, whose degrees of freedom are drawn, and what does not fit counts less.
+    ordinal
+        Whether ratings are levels of a scale, whose ends nobody can go beyond, and not numbers.
     rating_range
         Predictions are clipped to it, after they were averaged: ``"observed"``, a pair of numbers
         (a rating outside is an error then), or ``None``.
@@ -80,6 +84,7 @@ class GibbsHeMF(Sampler):
         implicit_features: bool | str = True,
         noise_scales: str | None = "both",
         outliers: bool = False,
+        ordinal: bool = False,
         rating_range: str | tuple[float, float] | None = "observed",
         duplicates: str = "last",
         n_jobs: int | None = None,
@@ -92,6 +97,7 @@ class GibbsHeMF(Sampler):
         self.implicit_features = implicit_features
         self.noise_scales = noise_scales
         self.outliers = outliers
+        self.ordinal = ordinal
         self.rating_range = rating_range
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -118,16 +124,25 @@ class GibbsHeMF(Sampler):
         self.check_parameters()
         rng, told = generator(self.rng), functions("callbacks", callbacks)
         data = self._read(ratings, y, columns)
+        levels = distinct_levels(data.by_user.values)
+        if self.ordinal and not is_scale(levels):
+            raise DataError(
+                f"ordinal=True is for levels of a scale, and there are {levels.size:,} different "
+                "ratings; round them, or choose ordinal=False"
+            )
         first = self._first(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             first.fit(data, user_features=user_features, item_features=item_features)
+        grades = None
+        if self.ordinal:
+            grades = Grades.of((levels - first.global_mean_) / first.rating_scale_)
         state = first.state_
         assert isinstance(state, BatchState)
 
         def start(threads: int) -> Chain:
             scale, outliers = first.rating_scale_, self.outliers
-            return InformedChain.of(state, scale, rng, threads, outliers=outliers)
+            return InformedChain.of(state, scale, rng, threads, outliers=outliers, grades=grades)
 
         self._sample(data, start, validation, told, of_strangers=first.predict)
         self.start_ = first
@@ -139,6 +154,7 @@ class GibbsHeMF(Sampler):
 
         super().check_parameters()
         switch("outliers", self.outliers)
+        switch("ordinal", self.ordinal)
         fit_options(self._first(0))
 
     def _first(self, rng: int | np.random.Generator) -> HeMF:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hemf.sampling.draws import Floats, RowNumbers, Singles, products
+from hemf.sampling.grades import Grades
 
 
 @dataclass(frozen=True)
 class FactorSample:
     """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j)).
+
+    Where ratings are levels of a scale, that is of what is behind them.
 
     The last row of every table is what is expected of a stranger.
     """
@@ -26,6 +29,7 @@ class FactorSample:
     """s, the ratings' standard deviation."""
     noise: float
     """σ², in squared units of a rating."""
+    grades: Grades | None = None
 
     @property
     def nbytes(self) -> int:
@@ -34,10 +38,12 @@ class FactorSample:
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean and variance of r - c."""
-        product = products(user_rows, item_rows, self.users, self.items, threads=1)
-        variance: Floats = np.full(len(user_rows), self.noise)
+        mean = products(user_rows, item_rows, self.users, self.items, threads=1).astype(np.float64)
+        variance: Floats = np.full(len(user_rows), self.noise / self.unit**2)
         if self.user_weights is not None:
             variance /= self.user_weights[user_rows]
         if self.item_weights is not None:
             variance /= self.item_weights[item_rows]
-        return self.unit * product.astype(np.float64), variance
+        if self.grades is not None:
+            mean, variance = self.grades.moments(mean, np.sqrt(variance))
+        return self.unit * mean, self.unit**2 * variance
