@@ -34,7 +34,7 @@ ADAPTERS: dict[str, tuple[str, str | None]] = {  # adapter and environment
 COMMON: dict[str, Settings] = {
     "hemf": {},
     "hemf-implicit": {"implicit_features": True},
-    "hemf-gibbs": {"sampled": True, "samples": 600},
+    "hemf-gibbs": {"sampled": True, "samples": 600, "kept": 600},
     "myfm": {"features": False, "sweeps": 150, "burn_in": 10},
     "myfm-features": {"features": True, "sweeps": 150, "burn_in": 10},
     "smurff": {"burn_in": 30, "draws": 150},
@@ -116,6 +116,7 @@ CHOSEN: dict[str, dict[str, Settings]] = {
     },
     "jester": {
         "hemf-implicit": {"n_factors": 20},
+        "myfm-features": {"rank": 10},
         "myfm": {"rank": 10, "sweeps": 60},
         "smurff": {"rank": 16, "burn_in": 20, "draws": 60},
         "surprise-svd": {"standardise": True, "rank": 100, "rate": 0.007, "penalty": 0.06},

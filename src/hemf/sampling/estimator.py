@@ -43,7 +43,7 @@ class GibbsHeMF(Sampler):
         Iterations that are averaged over, and those before, which are not.
     kept
         At most so many of the samples are kept for `predict`, evenly spread. A sample takes 4
-        bytes for each factor of each user and item.
+        bytes for each factor of each user and item; with fewer, predictions are noisier.
     implicit_features, noise_scales
         As `HeMF` has them.
     outliers
@@ -80,7 +80,7 @@ class GibbsHeMF(Sampler):
         n_factors: int = 20,
         samples: int = 300,
         burn_in: int = 30,
-        kept: int = 100,
+        kept: int = 300,
         implicit_features: bool | str = True,
         noise_scales: str | None = "both",
         outliers: bool = False,
