@@ -108,6 +108,9 @@ CHOSEN: dict[str, dict[str, Settings]] = {
             "implicit_features": "item",
             "noise_scales": "user",
             "outliers": True,
+            "ordinal": True,
+            "samples": 2000,
+            "kept": 2000,
         },
     },
     "douban": {
