@@ -132,8 +132,9 @@ class InformedChain:
         return FactorSample(
             users=with_stranger(user.vectors, user.stranger),
             items=with_stranger(item.vectors, item.stranger),
-            user_weights=None if user.scales is None else np.append(user.weights, 1.0),
-            item_weights=None if item.scales is None else np.append(item.weights, 1.0),
+            user_weights=None if user.scales is None else user.scales.with_stranger,
+            item_weights=None if item.scales is None else item.scales.with_stranger,
             unit=self.unit,
-            noise=self.noise * (1.0 if self.outliers is None else self.outliers.mean_inverse),
+            noise=self.noise,
+            outlying=1.0 if self.outliers is None else self.outliers.mean_inverse,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -13,7 +14,7 @@ from hemf.estimator import HeMF
 from hemf.inference.batch import BatchState
 from hemf.options import generator
 from hemf.parameters import functions, switch
-from hemf.questions import Known, asked
+from hemf.questions import asked
 from hemf.sampling.chain import InformedChain
 from hemf.sampling.sampler import Chain, Sampler, SampleReport
 
@@ -117,7 +118,7 @@ class GibbsHeMF(Sampler):
         """
         self.check_parameters()
         rng, told = generator(self.rng), functions("callbacks", callbacks)
-        data = self._read(ratings, y, columns)
+        data, begin = self._read(ratings, y, columns), time.perf_counter()
         first = self._first(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -129,7 +130,7 @@ class GibbsHeMF(Sampler):
             scale, outliers = first.rating_scale_, self.outliers
             return InformedChain.of(state, scale, rng, threads, outliers=outliers)
 
-        self._sample(data, start, validation, told, of_strangers=first.predict)
+        self._sample(data, start, validation, told, of_strangers=first.predict, begin=begin)
         self.start_ = first
         return self
 
@@ -171,15 +172,14 @@ class GibbsHeMF(Sampler):
         whether both are known: for strangers ``start_`` answers, by their features if it was given
         any (``unknown="error"``: an error).
         """
-        switch("return_std", return_std)
-        switch("return_known", return_known)
+        return_std = switch("return_std", return_std)
+        return_known = switch("return_known", return_known)
         drawn = self._fitted()
-        known_users, known_items = (Known(ids, ids.rows) for ids in (drawn.users, drawn.items))
-        pairs = asked(users, items, known_users, known_items, unknown)
+        pairs = asked(users, items, *drawn.known, unknown)
         mean, variance = drawn.moments(pairs.users, pairs.items)
         std, strange = np.sqrt(variance), ~pairs.known
         if strange.any():
-            by_start = self.start_.predict(users, items, return_std=True)
+            by_start = self.start_.predict(pairs.user_ids, pairs.item_ids, return_std=True)
             mean, std = (
                 np.where(strange, theirs, ours)
                 for theirs, ours in zip(by_start, (mean, std), strict=True)

@@ -11,7 +11,7 @@ from hemf.sampling.draws import Floats, RowNumbers, Singles, products
 
 @dataclass(frozen=True)
 class FactorSample:
-    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j)).
+    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j ω_ij)).
 
     The last row of every table is what is expected of a stranger.
     """
@@ -26,16 +26,19 @@ class FactorSample:
     """s, the ratings' standard deviation."""
     noise: float
     """σ², in squared units of a rating."""
+    outlying: float = 1.0
+    """E[1/ω_ij] of a rating that is still to come."""
 
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        return self.users.nbytes + self.items.nbytes
+        tables = self.users, self.items, self.user_weights, self.item_weights
+        return sum(table.nbytes for table in tables if table is not None)
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean and variance of r - c."""
         product = products(user_rows, item_rows, self.users, self.items, threads=1)
-        variance: Floats = np.full(len(user_rows), self.noise)
+        variance: Floats = np.full(len(user_rows), self.noise * self.outlying)
         if self.user_weights is not None:
             variance /= self.user_weights[user_rows]
         if self.item_weights is not None:
