@@ -209,7 +209,7 @@ class Sampler(Parametrised):
         stride = -(-self.samples // self.kept)
         iterations = self.burn_in + self.samples
         for iteration in range(1, iterations + 1):
-            _step(chain)
+            self._step(chain)
             counted = iteration - self.burn_in
             keep = counted > 0 and counted % stride == 0
             sample = chain.sample() if keep or judge is not None else None
@@ -233,6 +233,22 @@ class Sampler(Parametrised):
         if not kept:
             kept.append(chain.sample())
         return history
+
+    def _step(self, chain: Chain) -> None:
+        """Do an iteration, or raise an error that says why it cannot be done."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                chain.step()
+            broken = not np.isfinite(chain.train_rmse)
+        except np.linalg.LinAlgError:
+            broken = True
+        if broken:
+            has_noise = "noise_variance" in self._defaults()
+            more = ", or choose a noise_variance in their squared units" if has_noise else ""
+            raise ParameterError(
+                "the numbers of the sampler have left the range of float32: its constants do not "
+                f"suit these ratings; bring the ratings to a scale like 1 to 5{more}"
+            )
 
     def _check_memory(self, chain: Chain) -> None:
         """Complain now rather than hours later of samples that memory does not hold."""
@@ -338,19 +354,3 @@ class Sampler(Parametrised):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "drawn_")
-
-
-def _step(chain: Chain) -> None:
-    """Do an iteration, or raise an error that says why it cannot be done."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            chain.step()
-        broken = not np.isfinite(chain.train_rmse)
-    except np.linalg.LinAlgError:
-        broken = True
-    if broken:
-        raise ParameterError(
-            "the numbers of the sampler have left the range of float32: its constants do not suit "
-            "these ratings; bring the ratings to a scale like 1 to 5, or choose a noise_variance "
-            "in their squared units"
-        )
