@@ -11,6 +11,7 @@ import pytest
 
 from hemf import ConvergenceWarning, GibbsHeMF, ParameterError, Ratings, UnknownIdError
 from hemf.baselines import BPMF
+from hemf.memory import regression_bytes
 from hemf.sampling import regression
 from hemf.sampling.chain import InformedChain
 from hemf.sampling.regression import conjugate_gradients
@@ -82,6 +83,20 @@ def test_a_sample_takes_the_memory_of_all_its_tables():
     (sample,) = GibbsHeMF(**{**QUICK, "samples": 1}).fit(CAFE).samples_
     assert sample.nbytes == 4 * 4 * (4 + 3) + 8 * (4 + 3)  # one row more each, for strangers
     assert 0.0 < sample.user_weights[-1] < 1.0  # of whose noise nothing is known: it counts less
+
+
+def test_features_that_are_factorised_anew_count_in_the_memory_that_is_asked_for(rng):
+    told, alone = (
+        GibbsHeMF(**QUICK, implicit_features=implicit).fit(CAFE).start_.state_
+        for implicit in (True, False)
+    )
+    with_features, without = (
+        InformedChain.of(state, 1.0, rng, 1).step_bytes for state in (told, alone)
+    )
+    assert without == 4 * 3 * 3**2  # S_i of three users, their offset and two factors
+    designs = [side.regression.design for side in told.sides.values()]
+    wanted = sum(regression_bytes(design, QUICK["n_factors"]) for design in designs)
+    assert with_features == without + wanted
 
 
 def test_the_time_of_the_start_is_part_of_the_fit(monkeypatch):

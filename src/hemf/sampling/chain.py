@@ -6,6 +6,7 @@ import numpy as np
 
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.start import NOISE_START
+from hemf.memory import regression_bytes
 from hemf.model.noise import START_SHAPE
 from hemf.sampling.draws import (
     Floats,
@@ -87,8 +88,13 @@ class InformedChain:
 
     @property
     def step_bytes(self) -> int:
-        """Memory for S_i of the larger side's rows, which a step takes and leaves again."""
-        return max(4 * side.n_rows * side.layout.order**2 for side in self.sides.values())
+        """Memory for S_i of the larger side's rows, and for factorised features beside HeMF's."""
+        sides = self.sides.values()
+        told = [side.regression.design for side in sides if side.regression is not None]
+        n_factors = self.sides["user"].layout.order - 1
+        return max(4 * side.n_rows * side.layout.order**2 for side in sides) + sum(
+            regression_bytes(design, n_factors) for design in told
+        )
 
     @property
     def weights(self) -> Floats:

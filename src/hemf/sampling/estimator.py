@@ -22,7 +22,7 @@ START_SWEEPS = 25  # of the variational fit that a chain begins with
 
 
 class GibbsHeMF(Sampler):
-    """HeMF with one community on each side, by Gibbs sampling: slower, and more accurate.
+    """HeMF with one community on each side, by Gibbs sampling: slower, and often more accurate.
 
     Variational Bayes takes the posterior apart; a sampler does not. Where ratings are few and
     features many, that is worth some percent of a rating's error, and takes some ten times as long.
@@ -41,8 +41,8 @@ class GibbsHeMF(Sampler):
     samples, burn_in
         Iterations that are averaged over, and those before, which are not.
     kept
-        At most so many of the samples are kept for `predict`, evenly spread. A sample takes 4
-        bytes for each factor of each user and item.
+        At most so many of the samples are kept for `predict`, evenly spread. A sample takes
+        4 (n_factors + 4) bytes for each user and item.
     implicit_features, noise_scales
         As `HeMF` has them.
     outliers
