@@ -33,6 +33,9 @@ class Pairs(NamedTuple):
     items: RowNumbers
     alone: bool
     """Whether a single pair was given, not a list of them."""
+    user_ids: Any
+    """Ids of the pairs, one for each, to ask another model: what they came from may be used up."""
+    item_ids: Any
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
@@ -55,7 +58,7 @@ def asked(users: Any, items: Any, known_users: Known, known_items: Known, unknow
     if unknown == "error":
         _refuse("user", user_ids, user_rows < 0)
         _refuse("item", item_ids, item_rows < 0)
-    return Pairs(user_rows, item_rows, alone)
+    return Pairs(user_rows, item_rows, alone, user_ids, item_ids)
 
 
 def _refuse(side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:

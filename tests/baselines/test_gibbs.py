@@ -175,7 +175,7 @@ def test_samples_kept_are_spread_evenly(samples, kept, found):
 
 @every_sampler
 def test_samples_that_memory_does_not_hold_are_refused_before_the_work(kind, monkeypatch):
-    monkeypatch.setattr("hemf.sampling.sampler.available_bytes", lambda: 2000)
+    monkeypatch.setattr("hemf.sampling.sampler.available_bytes", lambda: 6000)
     seen = []
     with pytest.raises(ParameterError, match="choose a smaller kept or n_factors"):
         kind(**{**QUICK, "samples": 100}).fit(CAFE, callbacks=[seen.append])

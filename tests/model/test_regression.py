@@ -55,6 +55,18 @@ def test_either_factorisation_gives_the_same_posterior(shape, rng):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_a_right_side_is_solved_for_by_what_is_known_of_the_covariance(shape, rng):
+    n_rows, widths = SHAPES[shape]
+    design = any_design(rng, n_rows, widths)
+    precision, right = rng.uniform(0.3, 3.0, len(widths)), rng.normal(size=(sum(widths), ORDER))
+    C = exact(design, precision)
+    np.testing.assert_allclose(ridge.Direct(design).solve(right, precision), C @ right, atol=1e-10)
+    diagonal = 1.0 / np.diag(np.linalg.inv(C))
+    found = ridge.Iterative(design).solve(right, precision)
+    np.testing.assert_allclose(found, diagonal[:, None] * right, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_conjugate_gradients_arrive_there_sweep_after_sweep(shape, rng, monkeypatch):
     monkeypatch.setattr(ridge, "ACCURACY", 1e-10)
     n_rows, widths = SHAPES[shape]

@@ -10,6 +10,7 @@ from scipy import special
 
 from hemf.engines.threads import Rows
 from hemf.inference.start import NOISE_START
+from hemf.model import ridge
 from hemf.model.design import Design
 from hemf.model.layout import Layout
 from hemf.sampling import regression, scales
@@ -163,3 +164,22 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     assert np.abs((found.mean(axis=0) - covariance @ pull) / error).max() < 4.5
     scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     assert np.abs((np.cov(found.T) - covariance) / scale).max() < 4.5 * np.sqrt(2 / len(found))
+
+
+def test_many_features_are_drawn_the_same_without_a_factorisation(monkeypatch):
+    """What is solved by is another, the solution is not: the same random numbers, the same draw."""
+    monkeypatch.setattr(regression, "ACCURACY", 1e-9)
+    drawn = []
+    for direct in (ridge.DIRECT, 0):
+        monkeypatch.setattr(ridge, "DIRECT", direct)
+        sampler = chain(np.random.default_rng(3))
+        sampler.step()
+        drawn.append(sampler)
+    for name in N:
+        with_factor, without = (sampler.sides[name] for sampler in drawn)
+        assert isinstance(with_factor.regression._solver, ridge.Direct)
+        assert isinstance(without.regression._solver, ridge.Iterative)
+        found, wanted = without.regression.coefficients, with_factor.regression.coefficients
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(without.vectors, with_factor.vectors, atol=1e-5)
+        assert without.regression.cut_short == with_factor.regression.cut_short == 0

@@ -1,8 +1,8 @@
 """The kernels in plain NumPy: the same signatures, one row at a time, MODEL.md line by line.
 
-Nothing here is fast. It is what `rows`, `pairs` and `descent` are proved by, and the place to look
-up what they compute; their argument table holds here too. Work is done in float64 whatever the
-storage.
+Nothing here is fast. It is what `rows`, `pairs`, `descent` and the sampler's part of `gibbs` are
+proved by, and the place to look up what they compute; their argument table holds here too. Work is
+done in float64 whatever the storage.
 """
 
 from __future__ import annotations
@@ -297,3 +297,36 @@ def descend(
         item_rows[j, 0] = p + steps[k] * (error - offset_penalty * p)
         user_rows[i, 1:] = a + steps[k] * (error * b - factor_penalty * a)
         item_rows[j, 1:] = b + steps[k] * (error * a - factor_penalty * b)
+
+
+def conditional_rows(
+    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
+    other: Any, precision: Any, covariance: Any, pull: Any,
+) -> None:  # fmt: skip
+    """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
+
+    >>> covariance, pull = np.empty((1, 1, 1)), np.empty((1, 1))
+    >>> rated, ratings, weights = np.array([0, 1]), np.array([1.0, -1.0]), np.array([2.0, 1.0])
+    >>> others, cuts, indptr = np.array([[2.0], [3.0]]), [0, 1], [0, 2]
+    >>> conditional_rows(
+    ...     0, 1, cuts, indptr, rated, ratings, weights, others, np.array([3.0]), covariance, pull)
+    >>> covariance.tolist(), pull.tolist()
+    ([[[0.05]]], [[1.0]])
+    """
+    for _, i in rows_of(begin, end, cuts):
+        part = slice(indptr[i], indptr[i + 1])
+        b, w = other[indices[part]].astype(np.float64), weights[part].astype(np.float64)
+        covariance[i] = np.linalg.inv(symmetric(precision) + (w[:, None] * b).T @ b)
+        pull[i] = (w * values[part]) @ b
+
+
+def multiply_rows(begin: int, end: int, matrices: Any, vectors: Any, out: Any) -> None:
+    """Write the product of each row's matrix with its vector.
+
+    >>> out = np.empty((1, 2))
+    >>> multiply_rows(0, 1, np.array([[[1.0, 2.0], [2.0, 5.0]]]), np.array([[3.0, 1.0]]), out)
+    >>> out.tolist()
+    [[5.0, 11.0]]
+    """
+    for n in range(begin, end):
+        out[n] = matrices[n].astype(np.float64) @ vectors[n]

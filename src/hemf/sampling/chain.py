@@ -8,6 +8,7 @@ import numpy as np
 
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.start import NOISE_START
+from hemf.memory import regression_bytes
 from hemf.model.noise import START_SHAPE
 from hemf.sampling.draws import (
     Floats,
@@ -100,8 +101,13 @@ class InformedChain:
 
     @property
     def step_bytes(self) -> int:
-        """Memory for S_i of the larger side's rows, which a step takes and leaves again."""
-        return max(4 * side.n_rows * side.layout.order**2 for side in self.sides.values())
+        """Memory for S_i of the larger side's rows, and for factorised features beside HeMF's."""
+        sides = self.sides.values()
+        told = [side.regression.design for side in sides if side.regression is not None]
+        n_factors = self.sides["user"].layout.order - 1
+        return max(4 * side.n_rows * side.layout.order**2 for side in sides) + sum(
+            regression_bytes(design, n_factors) for design in told
+        )
 
     @property
     def weights(self) -> Floats:
@@ -160,9 +166,10 @@ class InformedChain:
         return FactorSample(
             users=with_stranger(user.vectors, user.stranger),
             items=with_stranger(item.vectors, item.stranger),
-            user_weights=None if user.scales is None else np.append(user.weights, 1.0),
-            item_weights=None if item.scales is None else np.append(item.weights, 1.0),
+            user_weights=None if user.scales is None else user.scales.with_stranger,
+            item_weights=None if item.scales is None else item.scales.with_stranger,
             unit=self.unit,
-            noise=self.noise * (1.0 if self.outliers is None else self.outliers.mean_inverse),
+            noise=self.noise,
+            outlying=1.0 if self.outliers is None else self.outliers.mean_inverse,
             grades=self.grades,
         )

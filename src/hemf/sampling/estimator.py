@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -14,7 +15,7 @@ from hemf.evaluation.distribution import distinct_levels, is_scale
 from hemf.inference.batch import BatchState
 from hemf.options import generator
 from hemf.parameters import functions, switch
-from hemf.questions import Known, asked
+from hemf.questions import asked
 from hemf.sampling.chain import InformedChain
 from hemf.sampling.grades import Grades
 from hemf.sampling.sampler import Chain, Sampler, SampleReport
@@ -23,7 +24,7 @@ START_SWEEPS = 25  # of the variational fit that a chain begins with
 
 
 class GibbsHeMF(Sampler):
-    """HeMF with one community on each side, by Gibbs sampling: slower, and more accurate.
+    """HeMF with one community on each side, by Gibbs sampling: slower, and often more accurate.
 
     Variational Bayes takes the posterior apart; a sampler does not. Where ratings are few and
     features many, that is worth some percent of a rating's error, and takes some ten times as long.
@@ -42,8 +43,8 @@ class GibbsHeMF(Sampler):
     samples, burn_in
         Iterations that are averaged over, and those before, which are not.
     kept
-        At most so many of the samples are kept for `predict`, evenly spread. A sample takes 4
-        bytes for each factor of each user and item; with fewer, predictions are noisier.
+        At most so many of the samples are kept for `predict`, evenly spread. A sample takes
+        4 (n_factors + 4) bytes for each user and item; with fewer, predictions are noisier.
     implicit_features, noise_scales
         As `HeMF` has them.
     outliers
@@ -123,7 +124,7 @@ class GibbsHeMF(Sampler):
         """
         self.check_parameters()
         rng, told = generator(self.rng), functions("callbacks", callbacks)
-        data = self._read(ratings, y, columns)
+        data, begin = self._read(ratings, y, columns), time.perf_counter()
         levels = distinct_levels(data.by_user.values)
         if self.ordinal and not is_scale(levels):
             raise DataError(
@@ -144,7 +145,7 @@ class GibbsHeMF(Sampler):
             scale, outliers = first.rating_scale_, self.outliers
             return InformedChain.of(state, scale, rng, threads, outliers=outliers, grades=grades)
 
-        self._sample(data, start, validation, told, of_strangers=first.predict)
+        self._sample(data, start, validation, told, of_strangers=first.predict, begin=begin)
         self.start_ = first
         return self
 
@@ -187,15 +188,14 @@ class GibbsHeMF(Sampler):
         whether both are known: for strangers ``start_`` answers, by their features if it was given
         any (``unknown="error"``: an error).
         """
-        switch("return_std", return_std)
-        switch("return_known", return_known)
+        return_std = switch("return_std", return_std)
+        return_known = switch("return_known", return_known)
         drawn = self._fitted()
-        known_users, known_items = (Known(ids, ids.rows) for ids in (drawn.users, drawn.items))
-        pairs = asked(users, items, known_users, known_items, unknown)
+        pairs = asked(users, items, *drawn.known, unknown)
         mean, variance = drawn.moments(pairs.users, pairs.items)
         std, strange = np.sqrt(variance), ~pairs.known
         if strange.any():
-            by_start = self.start_.predict(users, items, return_std=True)
+            by_start = self.start_.predict(pairs.user_ids, pairs.item_ids, return_std=True)
             mean, std = (
                 np.where(strange, theirs, ours)
                 for theirs, ours in zip(by_start, (mean, std), strict=True)

@@ -11,11 +11,13 @@ precision as its covariance: what comes out is a draw.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from hemf.errors import ConvergenceWarning
 from hemf.model.design import Design
 from hemf.model.regression import START_SHARE
 from hemf.model.ridge import Solver, solver
@@ -41,6 +43,8 @@ class DrawnRegression:
         """λ_b, (B,)."""
         self.steps = 0
         """Of conjugate gradients, for the last draw."""
+        self.cut_short = 0
+        """Draws that conjugate gradients had not got to when they ended."""
         self.guess = START_SHARE * np.maximum(
             design.by_block(design.squares) / max(1, design.n_rows), 1e-12
         )
@@ -81,12 +85,21 @@ class DrawnRegression:
             pulled -= multiply(np.ascontiguousarray(pulled)) @ factor_precision
             return np.asarray(transposed @ pulled + columns * (v @ factor_precision))
 
-        self.coefficients, self.steps = conjugate_gradients(
+        self.coefficients, self.steps, got_there = conjugate_gradients(
             precise,
             np.asarray(transposed @ right + np.sqrt(columns) * prior),
             self.coefficients,
             self._preconditioner(told, factor_precision),
         )
+        self.cut_short += not got_there
+        if self.cut_short == 1 and not got_there:
+            warnings.warn(
+                f"conjugate gradients ended after {self.steps} steps before features' coefficients "
+                "were drawn: predictions may be less accurate than they could be; leave out "
+                "features that are all but sums of others",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
 
     def draw_precision(self, factor_precision: Floats, rng: np.random.Generator) -> None:
         """Draw λ_b, whose prior has the mean ``guess``."""
@@ -113,8 +126,8 @@ class DrawnRegression:
 
 def conjugate_gradients(
     multiply: Multiply, right: Floats, start: Floats, precondition: Multiply
-) -> tuple[Floats, int]:
-    """Return the solution of a symmetric system, and how many steps it took.
+) -> tuple[Floats, int, bool]:
+    """Return the solution of a symmetric system, how many steps it took, and if they sufficed.
 
     >>> double, same = (lambda v: 2 * v), (lambda v: v)
     >>> conjugate_gradients(double, np.full((2, 1), 6.0), np.zeros((2, 1)), same)[0].tolist()
@@ -129,9 +142,9 @@ def conjugate_gradients(
         moved = multiply(direction)
         length = size / float(np.sum(direction * moved))
         found += length * direction
-        left -= length * moved
+        left = left - length * moved  # not in place: a precondition may return what it was given
         step = precondition(left)
         last, size = size, float(np.sum(left * step))
         direction = step + (size / last) * direction
         steps += 1
-    return found, steps
+    return found, steps, 0.0 <= size <= enough  # less than 0 where rounding spoils a precondition

@@ -12,7 +12,7 @@ from hemf.sampling.grades import Grades
 
 @dataclass(frozen=True)
 class FactorSample:
-    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j)).
+    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j ω_ij)).
 
     Where ratings are levels of a scale, that is of what is behind them.
 
@@ -29,17 +29,21 @@ class FactorSample:
     """s, the ratings' standard deviation."""
     noise: float
     """σ², in squared units of a rating."""
+    outlying: float = 1.0
+    """E[1/ω_ij] of a rating that is still to come."""
     grades: Grades | None = None
+    """Levels of the scale, standardised; None where ratings are numbers."""
 
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        return self.users.nbytes + self.items.nbytes
+        tables = self.users, self.items, self.user_weights, self.item_weights
+        return sum(table.nbytes for table in tables if table is not None)
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean and variance of r - c."""
         mean = products(user_rows, item_rows, self.users, self.items, threads=1).astype(np.float64)
-        variance: Floats = np.full(len(user_rows), self.noise / self.unit**2)
+        variance: Floats = np.full(len(user_rows), self.noise * self.outlying / self.unit**2)
         if self.user_weights is not None:
             variance /= self.user_weights[user_rows]
         if self.item_weights is not None:

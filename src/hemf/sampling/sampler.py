@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,8 @@ from hemf.sampling.average import Draw, RunningMoments, averaged
 from hemf.sampling.draws import Floats, RowNumbers
 from hemf.training import validation_pairs
 from hemf.vocabulary import Vocabulary
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,17 @@ class Drawn:
     mean: float
     limits: tuple[float, float] | None
     samples: list[Draw]
+    rated: tuple[Flags, Flags]
+    """Whether each user, and each item, has a rating; those without are strangers."""
+
+    @property
+    def known(self) -> tuple[Known, Known]:
+        """Ids of users and of items, and what finds their rows."""
+        users, items = self.rated
+        return (
+            Known(self.users, partial(_rated_rows, self.users, users)),
+            Known(self.items, partial(_rated_rows, self.items, items)),
+        )
 
     def moments(self, user_rows: RowNumbers, item_rows: RowNumbers) -> tuple[Floats, Floats]:
         """Mean, within the limits, and variance of the ratings of pairs; -1 is a stranger."""
@@ -71,8 +85,8 @@ class Drawn:
         self, user_rows: npt.NDArray[Any], item_rows: npt.NDArray[Any]
     ) -> tuple[RowNumbers, RowNumbers]:
         return (
-            np.where(user_rows < 0, len(self.users), user_rows).astype(np.int32),
-            np.where(item_rows < 0, len(self.items), item_rows).astype(np.int32),
+            np.where(user_rows < 0, self.rated[0].size, user_rows).astype(np.int32),
+            np.where(item_rows < 0, self.rated[1].size, item_rows).astype(np.int32),
         )
 
     def judge(
@@ -82,7 +96,8 @@ class Drawn:
 
         ``expected`` is what is answered for strangers, whatever is drawn.
         """
-        user_rows, item_rows = self.users.rows(users), self.items.rows(items)
+        known_users, known_items = self.known
+        user_rows, item_rows = known_users.find(users), known_items.find(items)
         strange = (user_rows < 0) | (item_rows < 0)
         pairs = self._strangers_last(user_rows, item_rows)
         average = RunningMoments(len(ratings))
@@ -98,6 +113,14 @@ class Drawn:
             return float(np.sqrt(np.mean((mean - ratings) ** 2)))
 
         return error
+
+
+def _rated_rows(ids: Vocabulary, rated: Flags, asked_for: Any) -> npt.NDArray[Any]:
+    """Row of each id, -1 for those that are not known or have no rating."""
+    rows = ids.rows(asked_for)
+    rows[rows >= rated.size] = -1  # ids may have been added since
+    rows[~rated[rows]] = -1
+    return rows
 
 
 class Chain(Protocol):
@@ -151,20 +174,23 @@ class Sampler(Parametrised):
         validation: Any,
         callbacks: Sequence[Callable[[SampleReport], Any]],
         of_strangers: Callable[[Any, Any], Floats] | None = None,
+        begin: float | None = None,
     ) -> None:
         """Run the chain that ``start`` makes for a number of threads, and keep what it draws.
 
-        ``of_strangers`` predicts pairs of ids where draws do not.
+        ``of_strangers`` predicts pairs of ids where draws do not. ``begin`` is when the fit began,
+        if that was earlier.
         """
+        begin = time.perf_counter() if begin is None else begin
         limits = resolved_range(self.rating_range, data)
-        drawn = Drawn(data.users, data.items, data.mean, limits, [])
+        rated = np.diff(data.by_user.indptr) > 0, np.diff(data.by_item.indptr) > 0
+        drawn = Drawn(data.users, data.items, data.mean, limits, [], rated)
         judge = None
         if validation is not None:
             users, items, actual = validation_pairs(validation, data)[:3]
             expected = None if of_strangers is None else of_strangers(users, items)
             judge = drawn.judge(users, items, actual, expected)
         with one_blas_thread():
-            begin = time.perf_counter()
             chain = start(thread_count(self.n_jobs))
             self._check_memory(chain)
             history = self._iterate(chain, drawn.samples, judge, callbacks, begin)
@@ -183,7 +209,7 @@ class Sampler(Parametrised):
         stride = -(-self.samples // self.kept)
         iterations = self.burn_in + self.samples
         for iteration in range(1, iterations + 1):
-            _step(chain)
+            self._step(chain)
             counted = iteration - self.burn_in
             keep = counted > 0 and counted % stride == 0
             sample = chain.sample() if keep or judge is not None else None
@@ -207,6 +233,22 @@ class Sampler(Parametrised):
         if not kept:
             kept.append(chain.sample())
         return history
+
+    def _step(self, chain: Chain) -> None:
+        """Do an iteration, or raise an error that says why it cannot be done."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                chain.step()
+            broken = not np.isfinite(chain.train_rmse)
+        except np.linalg.LinAlgError:
+            broken = True
+        if broken:
+            has_noise = "noise_variance" in self._defaults()
+            more = ", or choose a noise_variance in their squared units" if has_noise else ""
+            raise ParameterError(
+                "the numbers of the sampler have left the range of float32: its constants do not "
+                f"suit these ratings; bring the ratings to a scale like 1 to 5{more}"
+            )
 
     def _check_memory(self, chain: Chain) -> None:
         """Complain now rather than hours later of samples that memory does not hold."""
@@ -235,12 +277,12 @@ class Sampler(Parametrised):
     @property
     def n_users_(self) -> int:
         """How many users have been learnt of."""
-        return len(self._fitted().users)
+        return self._fitted().rated[0].size
 
     @property
     def n_items_(self) -> int:
         """How many items have been learnt of."""
-        return len(self._fitted().items)
+        return self._fitted().rated[1].size
 
     @property
     def n_sweeps_(self) -> int:
@@ -289,8 +331,7 @@ class Sampler(Parametrised):
         return_std = switch("return_std", return_std)
         return_known = switch("return_known", return_known)
         drawn = self._fitted()
-        known_users, known_items = (Known(ids, ids.rows) for ids in (drawn.users, drawn.items))
-        pairs = asked(users, items, known_users, known_items, unknown)
+        pairs = asked(users, items, *drawn.known, unknown)
         mean, variance = drawn.moments(pairs.users, pairs.items)
         answer: list[npt.NDArray[Any]] = [mean]
         if return_std:
@@ -313,19 +354,3 @@ class Sampler(Parametrised):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "drawn_")
-
-
-def _step(chain: Chain) -> None:
-    """Do an iteration, or raise an error that says why it cannot be done."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            chain.step()
-        broken = not np.isfinite(chain.train_rmse)
-    except np.linalg.LinAlgError:
-        broken = True
-    if broken:
-        raise ParameterError(
-            "the numbers of the sampler have left the range of float32: its constants do not suit "
-            "these ratings; bring the ratings to a scale like 1 to 5, or choose a noise_variance "
-            "in their squared units"
-        )

@@ -23,6 +23,11 @@ class DrawnScales:
         """E[1/τ_i] of a row, or a rating, that nothing is known of."""
         return self.shape / (self.shape - 1.0)
 
+    @property
+    def with_stranger(self) -> Floats:
+        """τ_i, and at the end what stands for a stranger's: the variance is σ² E[1/τ]."""
+        return np.append(self.weights, 1.0 / self.mean_inverse)
+
     def draw(self, errors: Floats, counts: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
         """Draw all; ``errors`` are the rows' weighted squared ones, in units of σ², without τ_i."""
         drawn = rng.standard_gamma(self.shape + 0.5 * counts) / (self.shape + 0.5 * errors)
