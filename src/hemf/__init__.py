@@ -6,6 +6,8 @@
 HeMF(n_factors=2, rng=0)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from hemf.errors import (
     ConvergenceWarning,
     DataError,
@@ -20,7 +22,9 @@ from hemf.errors import (
 )
 from hemf.estimator import HeMF
 from hemf.ratings import Ratings
-from hemf.sampling import GibbsHeMF
+
+if TYPE_CHECKING:
+    from hemf.sampling import GibbsHeMF
 
 __version__ = "0.1.0"
 
@@ -39,3 +43,12 @@ __all__ = [
     "Ratings",
     "UnknownIdError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the sampler when it is asked for: few ask, and all would wait."""
+    if name == "GibbsHeMF":
+        from hemf.sampling import GibbsHeMF
+
+        return GibbsHeMF
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from sklearn.utils.validation import check_is_fitted
 
+import hemf
 from hemf import DataError, GibbsHeMF, HeMF, NotFittedError, ParameterError, UnknownIdError
 from hemf.evaluation import coverage, random_split, rmse
 
@@ -154,3 +157,14 @@ def test_what_raters_chose_and_how_careless_they_are_pays(chosen):
             assert coverage(ratings, mean, std) == pytest.approx(0.9, abs=0.06)
     assert errors["all"] < 0.99 * errors["no features"], errors
     assert errors["all"] < errors["no scales"], errors
+
+
+def test_the_sampler_is_loaded_when_it_is_asked_for_and_not_before():
+    code = (
+        "import sys, hemf; assert 'hemf.sampling' not in sys.modules; "
+        "from hemf import GibbsHeMF; print(GibbsHeMF(samples=2))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "GibbsHeMF(samples=2)\n"
+    with pytest.raises(AttributeError, match="module 'hemf' has no attribute 'Gibbs'"):
+        hemf.Gibbs  # noqa: B018
