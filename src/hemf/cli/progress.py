@@ -118,35 +118,51 @@ def duration(seconds: float) -> str:
 @contextmanager
 def rounds(output: Output) -> Iterator[Callable[[EpochReport | SampleReport], None]]:
     """Yield a callback of a baseline's fit that shows epoch or iteration, error and time left."""
-    said = time.monotonic()
+    said, first = time.monotonic(), None
     with output.screen.status("learning") if output.live else nullcontext() as shown:
 
         def show(report: EpochReport | SampleReport) -> None:
-            nonlocal said
+            nonlocal said, first
+            first = first or report
             if shown is not None:
-                shown.update(standing(report))
+                shown.update(standing(report, first))
             elif time.monotonic() - said >= SECONDS_BETWEEN_LINES:
                 said = time.monotonic()
-                output.remark(standing(report))
+                output.remark(standing(report, first))
 
         yield show
 
 
-def standing(report: EpochReport | SampleReport) -> str:
+def standing(
+    report: EpochReport | SampleReport, first: EpochReport | SampleReport | None = None
+) -> str:
     """Say in one line how the fit of a baseline stands.
 
+    What went before the ``first`` report, such as a start, does not come again.
+
     >>> from hemf.baselines import SampleReport
-    >>> standing(SampleReport(50, 250, False, 0.93, None, 0.5, 10.0))
-    'iteration 50/250 · RMSE 0.9300 · 0:40 left'
+    >>> first = SampleReport(1, 250, False, 0.99, None, 0.5, 30.0)
+    >>> standing(SampleReport(51, 250, False, 0.93, None, 0.5, 40.0), first)
+    'iteration 51/250 · RMSE 0.9300 · 0:40 left'
     """
     from hemf.baselines import EpochReport
 
     if isinstance(report, EpochReport):
-        word, done, total = "epoch", report.epoch, report.epochs
+        word, total = "epoch", report.epochs
     else:
-        word, done, total = "iteration", report.iteration, report.iterations
-    left = duration(report.seconds / done * (total - done))
-    return f"{word} {done}/{total} · RMSE {report.train_rmse:.4f} · {left} left"
+        word, total = "iteration", report.iterations
+    done, before = _done(report), 0 if first is None else _done(first)
+    line = f"{word} {done}/{total} · RMSE {report.train_rmse:.4f}"
+    if done == before:  # the first one tells nothing of the pace
+        return line
+    pace = (report.seconds - (0.0 if first is None else first.seconds)) / (done - before)
+    return f"{line} · {duration(pace * (total - done))} left"
+
+
+def _done(report: EpochReport | SampleReport) -> int:
+    from hemf.baselines import EpochReport
+
+    return report.epoch if isinstance(report, EpochReport) else report.iteration
 
 
 class LivePicture:
