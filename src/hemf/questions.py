@@ -1,4 +1,4 @@
-"""Pairs that a baseline is asked about, and ratings that it is given."""
+"""Pairs that samplers and baselines are asked about, and ratings that they are given."""
 
 from __future__ import annotations
 

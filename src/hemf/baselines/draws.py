@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from hemf.engines.threads import Rows, chunk_bounds, share_out
 from hemf.model.packing import pack
-from hemf.sampling.draws import Floats, RowNumbers, Singles, over_ratings
+from hemf.sampling.draws import Floats, RowNumbers, Singles, over_parts
 
 MOST_OUTER_BYTES = 1 << 31  # for the products of all rows with themselves
 
@@ -84,7 +84,7 @@ def draw_topics(
     drawn = np.empty(len(users), np.uint8), np.empty(len(users), np.uint8)
     run = kernels.draw_topics.compiled(np.float32)
     given = users, items, residuals, noise, *shares, *vectors, uniforms, *drawn
-    over_ratings(lambda begin, end: run(begin, end, *given), len(users), threads)
+    over_parts(lambda begin, end: run(begin, end, *given), len(users), threads)
     return drawn
 
 

@@ -117,7 +117,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def rounds(output: Output) -> Iterator[Callable[[EpochReport | SampleReport], None]]:
-    """Yield a callback of a baseline's fit that shows epoch or iteration, error and time left."""
+    """Yield a callback that shows epoch or iteration, error and time left of other models' fits."""
     said, first = time.monotonic(), None
     with output.screen.status("learning") if output.live else nullcontext() as shown:
 
@@ -136,7 +136,7 @@ def rounds(output: Output) -> Iterator[Callable[[EpochReport | SampleReport], No
 def standing(
     report: EpochReport | SampleReport, first: EpochReport | SampleReport | None = None
 ) -> str:
-    """Say in one line how the fit of a baseline stands.
+    """Say in one line how a fit stands, of a sampler or a baseline.
 
     What went before the ``first`` report, such as a start, does not come again.
 

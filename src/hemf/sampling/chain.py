@@ -164,8 +164,8 @@ class InformedChain:
         """Return the draws of the last step."""
         user, item = self.sides["user"], self.sides["item"]
         return FactorSample(
-            users=with_stranger(user.vectors, user.stranger),
-            items=with_stranger(item.vectors, item.stranger),
+            users=with_stranger(user.vectors, 0.0),
+            items=with_stranger(item.vectors, 0.0),
             user_weights=None if user.scales is None else user.scales.with_stranger,
             item_weights=None if item.scales is None else item.scales.with_stranger,
             unit=self.unit,

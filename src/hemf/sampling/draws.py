@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 RowNumbers = npt.NDArray[np.int32]
 
-PARTS = 64  # ranges of ratings that threads share
+PARTS = 64  # ranges of ratings, or rows, that threads share
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,15 @@ def products(
 
     out = np.empty(len(left), np.float32)
     run = kernels.products.compiled(np.float32)
-    over_ratings(
+    over_parts(
         lambda begin, end: run(begin, end, left, right, left_rows, right_rows, out), len(out),
         threads,
     )  # fmt: skip
     return out
 
 
-def over_ratings(work: Callable[[int, int], None], n: int, threads: int) -> None:
-    """Call ``work`` on ranges that together are all n ratings."""
+def over_parts(work: Callable[[int, int], None], n: int, threads: int) -> None:
+    """Call ``work`` on ranges that together are all of n."""
     cuts = np.linspace(0, n, PARTS + 1).astype(np.int64).tolist()
     share_out(lambda begin, end: work(cuts[begin], cuts[end]), PARTS, threads)
 

@@ -13,10 +13,12 @@ from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
 from hemf.evaluation.distribution import distinct_levels, is_scale
 from hemf.inference.batch import BatchState
-from hemf.options import generator
+from hemf.options import fit_options, generator
 from hemf.parameters import functions, switch
-from hemf.questions import asked
+from hemf.questions import Pairs
+from hemf.ratings import Ratings
 from hemf.sampling.chain import InformedChain
+from hemf.sampling.draws import Floats
 from hemf.sampling.grades import Grades
 from hemf.sampling.sampler import Chain, Sampler, SampleReport
 
@@ -125,24 +127,18 @@ class GibbsHeMF(Sampler):
         self.check_parameters()
         rng, told = generator(self.rng), functions("callbacks", callbacks)
         data, begin = self._read(ratings, y, columns), time.perf_counter()
-        levels = distinct_levels(data.by_user.values)
-        if self.ordinal and not is_scale(levels):
-            raise DataError(
-                f"ordinal=True is for levels of a scale, and there are {levels.size:,} different "
-                "ratings; round them, or choose ordinal=False"
-            )
+        levels = _levels(data) if self.ordinal else None
         first = self._first(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             first.fit(data, user_features=user_features, item_features=item_features)
-        grades = None
-        if self.ordinal:
-            grades = Grades.of((levels - first.global_mean_) / first.rating_scale_)
-        state = first.state_
+        state, scale, grades = first.state_, first.rating_scale_, None
+        if levels is not None:
+            grades = Grades.of((levels - first.global_mean_) / scale)
         assert isinstance(state, BatchState)
 
         def start(threads: int) -> Chain:
-            scale, outliers = first.rating_scale_, self.outliers
+            outliers = self.outliers
             return InformedChain.of(state, scale, rng, threads, outliers=outliers, grades=grades)
 
         self._sample(data, start, validation, told, of_strangers=first.predict, begin=begin)
@@ -151,8 +147,6 @@ class GibbsHeMF(Sampler):
 
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
-        from hemf.options import fit_options
-
         super().check_parameters()
         switch("outliers", self.outliers)
         switch("ordinal", self.ordinal)
@@ -172,35 +166,25 @@ class GibbsHeMF(Sampler):
             rng=rng,
         )
 
-    def predict(
-        self,
-        users: Any,
-        items: Any = None,
-        *,
-        return_std: bool = False,
-        return_known: bool = False,
-        unknown: str = "prior",
-    ) -> Any:
-        """Return the expected rating of each pair, the average over the samples kept.
+    def _answers(self, pairs: Pairs) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of pairs; for strangers ``start_`` answers.
 
-        Ids are given as `HeMF.predict` takes them. With ``return_std`` also the standard
-        deviation of the rating: noise, and what samples differ by. With ``return_known`` also
-        whether both are known: for strangers ``start_`` answers, by their features if it was given
-        any (``unknown="error"``: an error).
+        It does so by their features, if it was given any.
         """
-        return_std = switch("return_std", return_std)
-        return_known = switch("return_known", return_known)
-        drawn = self._fitted()
-        pairs = asked(users, items, *drawn.known, unknown)
-        mean, variance = drawn.moments(pairs.users, pairs.items)
-        std, strange = np.sqrt(variance), ~pairs.known
+        mean, std = super()._answers(pairs)
+        strange = ~pairs.known
         if strange.any():
-            by_start = self.start_.predict(pairs.user_ids, pairs.item_ids, return_std=True)
-            mean, std = (
-                np.where(strange, theirs, ours)
-                for theirs, ours in zip(by_start, (mean, std), strict=True)
-            )
-        answer = [mean] + [std] * return_std + [pairs.known] * return_known
-        if pairs.alone:
-            answer = [part[0] for part in answer]
-        return answer[0] if len(answer) == 1 else tuple(answer)
+            theirs = self.start_.predict(pairs.user_ids, pairs.item_ids, return_std=True)
+            mean, std = np.where(strange, theirs[0], mean), np.where(strange, theirs[1], std)
+        return mean, std
+
+
+def _levels(data: Ratings) -> Floats:
+    """Return the levels of the scale of ratings, or say that there is none."""
+    levels = distinct_levels(data.by_user.values)
+    if not is_scale(levels):
+        raise DataError(
+            f"ordinal=True is for levels of a scale, and there are {levels.size:,} different "
+            "ratings; round them, or choose ordinal=False"
+        )
+    return levels

@@ -16,7 +16,7 @@ class FactorSample:
 
     Where ratings are levels of a scale, that is of what is behind them.
 
-    The last row of every table is what is expected of a stranger.
+    The last row of every table is for strangers, whom a draw tells nothing of.
     """
 
     users: Singles

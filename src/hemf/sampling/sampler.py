@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from hemf.inference.fit import one_blas_thread
 from hemf.memory import available_bytes, readable
 from hemf.options import MOST_FACTORS, checked_jobs, checked_range, resolved_range
 from hemf.parameters import Parametrised, choice, switch, whole_number
-from hemf.questions import Known, asked, check_inside
+from hemf.questions import Known, Pairs, asked, check_inside
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sampling.average import Draw, RunningMoments, averaged
 from hemf.sampling.draws import Floats, RowNumbers
@@ -209,7 +210,7 @@ class Sampler(Parametrised):
         stride = -(-self.samples // self.kept)
         iterations = self.burn_in + self.samples
         for iteration in range(1, iterations + 1):
-            self._step(chain)
+            train_rmse = self._step(chain)
             counted = iteration - self.burn_in
             keep = counted > 0 and counted % stride == 0
             sample = chain.sample() if keep or judge is not None else None
@@ -219,7 +220,7 @@ class Sampler(Parametrised):
                 iteration,
                 iterations,
                 counted > 0,
-                chain.train_rmse,
+                train_rmse,
                 judge(sample, counted > 0) if judge is not None and sample is not None else None,
                 chain.noise,
                 time.perf_counter() - begin,
@@ -234,21 +235,21 @@ class Sampler(Parametrised):
             kept.append(chain.sample())
         return history
 
-    def _step(self, chain: Chain) -> None:
-        """Do an iteration, or raise an error that says why it cannot be done."""
-        try:
+    def _step(self, chain: Chain) -> float:
+        """Do an iteration and return its error, or say why it cannot be done."""
+        train_rmse = float("nan")
+        with contextlib.suppress(np.linalg.LinAlgError):
             with np.errstate(over="ignore", invalid="ignore"):
                 chain.step()
-            broken = not np.isfinite(chain.train_rmse)
-        except np.linalg.LinAlgError:
-            broken = True
-        if broken:
+            train_rmse = chain.train_rmse
+        if not np.isfinite(train_rmse):
             has_noise = "noise_variance" in self._defaults()
             more = ", or choose a noise_variance in their squared units" if has_noise else ""
             raise ParameterError(
                 "the numbers of the sampler have left the range of float32: its constants do not "
                 f"suit these ratings; bring the ratings to a scale like 1 to 5{more}"
             )
+        return train_rmse
 
     def _check_memory(self, chain: Chain) -> None:
         """Complain now rather than hours later of samples that memory does not hold."""
@@ -325,17 +326,16 @@ class Sampler(Parametrised):
 
         Ids are given as `HeMF.predict` takes them. With ``return_std`` also the standard
         deviation of the rating: noise, topics, and what samples differ by. With ``return_known``
-        also whether both are known: of strangers the mean of their prior is expected
+        also whether both are known: of strangers what their prior says is expected
         (``unknown="error"``: an error).
         """
         return_std = switch("return_std", return_std)
         return_known = switch("return_known", return_known)
-        drawn = self._fitted()
-        pairs = asked(users, items, *drawn.known, unknown)
-        mean, variance = drawn.moments(pairs.users, pairs.items)
+        pairs = asked(users, items, *self._fitted().known, unknown)
+        mean, std = self._answers(pairs)
         answer: list[npt.NDArray[Any]] = [mean]
         if return_std:
-            answer.append(np.sqrt(variance))
+            answer.append(std)
         if return_known:
             answer.append(pairs.known)
         if pairs.alone:
@@ -343,6 +343,11 @@ class Sampler(Parametrised):
         return answer[0] if len(answer) == 1 else tuple(answer)
 
     # -- inner workings ------------------------------------------------------------------------
+
+    def _answers(self, pairs: Pairs) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the ratings of pairs."""
+        mean, variance = self._fitted().moments(pairs.users, pairs.items)
+        return mean, np.sqrt(variance)
 
     def _fitted(self) -> Drawn:
         try:

@@ -9,11 +9,9 @@ import numpy as np
 from hemf.engines.threads import Rows, chunk_bounds, share_out
 from hemf.model.layout import Layout
 from hemf.model.packing import pack
-from hemf.sampling.draws import Floats, NormalWishart, Singles
+from hemf.sampling.draws import Floats, NormalWishart, Singles, over_parts
 from hemf.sampling.regression import DrawnRegression
 from hemf.sampling.scales import DrawnScales
-
-PARTS = 16  # ranges of rows that threads share
 
 
 @dataclass
@@ -49,13 +47,6 @@ class DrawnSide:
         if self.regression is not None:
             return self.regression.shift
         return np.zeros((self.n_rows, self.layout.order))
-
-    @property
-    def stranger(self) -> Floats:
-        """What is expected of a row that nothing is known of, (total,)."""
-        vector = np.ones(self.layout.total)
-        vector[self.layout.free] = self.mean + self.shift.sum(axis=0) / max(1, self.n_rows)
-        return vector
 
     def draw(
         self, other: Singles, weights: Singles, rng: np.random.Generator, threads: int
@@ -126,8 +117,5 @@ def _products(matrices: Singles, vectors: Floats, threads: int) -> Floats:
 
     out = np.empty_like(vectors)
     run = kernels.multiply_rows.compiled(np.float32)
-    cuts = np.linspace(0, len(vectors), PARTS + 1).astype(np.int64).tolist()
-    share_out(
-        lambda begin, end: run(cuts[begin], cuts[end], matrices, vectors, out), PARTS, threads
-    )
+    over_parts(lambda begin, end: run(begin, end, matrices, vectors, out), len(vectors), threads)
     return out
