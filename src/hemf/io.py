@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hemf.model.side import Side
 
 FORMAT = "hemf-model"
-VERSION = 3  # since 2, models that learn online; since 3, features and moods
+VERSION = 4  # since 2, models that learn online; 3, features and moods; 4, doubts of features
 MANIFEST = "manifest.json"
 
 _SIDES = ("user", "item")
@@ -197,6 +197,9 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
     model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
     sides = {side: restored(Side, manifest["sides"][side], archive) for side in _SIDES}
+    if manifest["version"] < 4:
+        for own in sides.values():
+            own.regression = own.regression and own.regression.without_doubt()
     user, item = sides["user"], sides["item"]
     is_online = manifest.get("online") is not None
     _check_side(user, "user", ratings.n_users, is_online=is_online)
@@ -281,6 +284,10 @@ def _check_regression(regression: Regression, name: str, n_rows: int, order: int
     _check(name, regression.coefficients, np.float64, (design.n_columns, order))
     _check(name, regression.precision, np.float64, design.widths.shape)
     _check(name, regression.spread.trace, np.float64, design.widths.shape)
+    _check(name, regression.told, np.float64, (n_rows,))
+    _check(name, regression.doubt, np.float64, (n_rows,))
+    _require(bool((regression.told >= 0.0).all()), f"{name}: less than nothing is told of a row")
+    _require(bool((regression.doubt >= 0.0).all()), f"{name}: a doubt is below 0")
     _require_positive(name, regression.precision)
 
 

@@ -160,6 +160,8 @@ def _restore_store(
     def read(what: str) -> NDArray[Any]:
         if what in OF_FEATURES and what not in tables:
             return np.zeros((side.n_rows, 0))  # files without features may be older than these
+        if what in ("doubt", "told") and f"online/{name}/{what}.npy" not in archive.namelist():
+            return np.zeros(side.n_rows)  # so may those with features
         return read_array(archive, f"online/{name}/{what}.npy")
 
     store = RowStore(

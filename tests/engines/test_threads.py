@@ -68,8 +68,8 @@ class HalfSweep:
         )
         membership = self.membership[low:high].copy()
         shared = replace(self.shared, noise=self.shared.noise[low:high])
-        statistics, errors = half_sweep(rows, self.other, shared, own, membership, n_jobs=n_jobs)
-        return statistics, errors, own, membership
+        found = half_sweep(rows, self.other, shared, own, membership, n_jobs=n_jobs)
+        return found.statistics, found.errors, own, membership
 
 
 @FORMS

@@ -118,6 +118,8 @@ def rows_of(
         shift=np.zeros((n, order * (features is not None))),
         base=rng.normal(size=(n, order * (features is not None))),
         chosen=rng.normal(size=(n, order * (features == "implicit"))),
+        doubt=rng.uniform(0.0, 2.0, n),
+        told=np.zeros(n),
         voice=rng.normal(size=(n, order * (features == "implicit"))),
     )
 
@@ -169,7 +171,7 @@ def case(
     for own, name in enumerate(SIDES):
         layout = Layout.of(name, n_factors=factors, offsets=offsets)
         made[f"{name} shared"] = shared = shared_of(
-            rng, layout, communities, tied=tied, scales=scales, keep=keep,
+            rng, layout, communities, tied=tied or features is not None, scales=scales, keep=keep,
             patience=patience if name == "item" else 0.0, dtype=dtype, features=features,
         )  # fmt: skip
         made[name] = rows_of(

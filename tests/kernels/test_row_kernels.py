@@ -18,10 +18,10 @@ FORMS = ["coupled_rows", "mean_field_rows"]
 INPUTS = [
     "begin", "end", "cuts", "indptr", "indices", "values", "other_mean", "other_second",
     "other_weight", "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
-    "shift",
+    "shift", "doubt", "root",
 ]  # fmt: skip
 STATISTICS = ["sizes", "firsts", "scatters", "entropies"]
-OUTPUTS = ["mean", "second", "membership", "errors", *STATISTICS]
+OUTPUTS = ["mean", "second", "membership", "errors", "told", *STATISTICS]
 
 
 def arguments(
@@ -51,7 +51,7 @@ def arguments(
         other_mean[:, other.pinned] = 1.0
         spread[:, other.pinned, :] = spread[:, :, other.pinned] = 0.0
     second = spread + other_mean[:, :, None] * other_mean[:, None, :]
-    posterior = any_communities(rng, communities, layout.order, tied=tied)
+    posterior = any_communities(rng, communities, layout.order, tied=tied or shifted)
     covariances = posterior.precision.shape[0]
     triangle = layout.order * (layout.order + 1) // 2
     inner_cuts = np.sort(rng.integers(0, n_rows + 1, chunks - 1))
@@ -74,10 +74,13 @@ def arguments(
         "log_weight": posterior.log_weight,
         "hold": hold,
         "shift": rng.normal(size=(n_rows if shifted else 0, layout.order)),
+        "doubt": rng.uniform(0.0, 2.0, n_rows if shifted else 0),
+        "root": np.linalg.cholesky(posterior.precision[0])[: layout.order if shifted else 0],
         "mean": np.full((n_rows, layout.total), np.nan, dtype),
         "second": np.full((n_rows, layout.packed), np.nan, dtype),
         "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
         "errors": np.full(n_rows, np.nan),
+        "told": np.full(n_rows if shifted else 0, np.nan),
         "sizes": rng.random((chunks, communities)),  # statistics are added to, not overwritten
         "firsts": rng.random((chunks, communities, layout.order)),
         "scatters": rng.random((chunks, covariances, triangle)),
@@ -99,7 +102,7 @@ def both(form: str, given_arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: float) -> None:
     for name in OUTPUTS:
-        largest = np.abs(theirs[name]).max()
+        largest = 1.0 if name == "told" else np.abs(theirs[name]).max()  # 1 less what is not told
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=tolerance, atol=tolerance * largest, err_msg=name
         )
@@ -199,14 +202,14 @@ def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
 
 STRIDED = [
     "indptr", "indices", "values", "other_mean", "other_second", "other_weight", "free", "noise",
-    "precision", "pull", "log_weight", "cuts", *OUTPUTS,
+    "precision", "pull", "log_weight", "cuts", "shift", "doubt", "root", *OUTPUTS,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STRIDED)
 def test_a_strided_array_is_a_type_error(form: str, name: str, rng: np.random.Generator) -> None:
-    given_arguments = arguments(rng, chunks=2)
+    given_arguments = arguments(rng, chunks=2, shifted=True)
     array = given_arguments[name]
     given_arguments[name] = np.repeat(array, 2, axis=-1)[..., ::2]
     np.testing.assert_array_equal(given_arguments[name], array)

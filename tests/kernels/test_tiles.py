@@ -37,12 +37,12 @@ def test_a_table_larger_than_the_cache_gives_what_its_used_rows_give() -> None:
         shared = Shared(layout, side.communities, np.ones(n_rows), np.ones(table.mean.shape[0]))
         rows = Rows(indptr, indices, values)
         membership = side.membership.copy()
-        statistics, errors = half_sweep(rows, table, shared, own, membership, n_jobs=1)
-        results.append((own.mean, own.second, statistics.first, errors))
+        found = half_sweep(rows, table, shared, own, membership, n_jobs=1)
+        results.append((own.mean, own.second, found.statistics.first, found.errors))
         for n_jobs in (2, 3):  # other batches, the same bits
             again = side.moments.copy()
-            _, same = half_sweep(rows, table, shared, again, membership, n_jobs=n_jobs)
-            np.testing.assert_array_equal(same, errors)
+            same = half_sweep(rows, table, shared, again, membership, n_jobs=n_jobs)
+            np.testing.assert_array_equal(same.errors, found.errors)
             np.testing.assert_array_equal(again.second, own.second)
     for tiled, whole in zip(*results, strict=True):
         np.testing.assert_allclose(tiled, whole, rtol=1e-9, atol=1e-9)

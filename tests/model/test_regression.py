@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from hemf.kernels import reference
 from hemf.model import ridge
 from hemf.model.bound import factors_term
-from hemf.model.communities import Statistics, community_posterior
+from hemf.model.communities import Communities, Statistics, community_posterior
 from hemf.model.design import Design
 from hemf.model.layout import Layout
 from hemf.model.packing import unpack
-from hemf.model.regression import Regression, regression_term
+from hemf.model.regression import LEAST_TOLD, Regression, regression_term
 from hemf.model.stranger import expected_covariance, prior_predictive
 from proofs.problems import any_communities, any_design, any_prior
 
@@ -28,30 +29,133 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-def exact(design: Design, precision: np.ndarray) -> np.ndarray:
+def exact(design: Design, precision: np.ndarray, told: np.ndarray | None = None) -> np.ndarray:
     """C the long way."""
     X = design.matrix.toarray()
-    return np.linalg.inv(X.T @ X + np.diag(design.by_column(precision)))
+    told = np.ones(len(X)) if told is None else told
+    return np.linalg.inv(X.T @ (told[:, None] * X) + np.diag(design.by_column(precision)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_either_factorisation_gives_the_same_posterior(shape, rng):
     n_rows, widths = SHAPES[shape]
     design = any_design(rng, n_rows, widths)
-    precision, targets = rng.uniform(0.3, 3.0, len(widths)), rng.normal(size=(n_rows, ORDER))
-    C, X = exact(design, precision), design.matrix.toarray()
-    way = ridge.Direct(design)
-    start = np.zeros((design.n_columns, ORDER))
-    np.testing.assert_allclose(
-        way.coefficients(targets, precision, start), C @ X.T @ targets, atol=1e-10
-    )
+    precision, told = rng.uniform(0.3, 3.0, len(widths)), rng.uniform(0.1, 1.0, n_rows)
+    C, X = exact(design, precision, told), design.matrix.toarray()
+    way = ridge.Direct(design.weighted(told))
     spread = way.spread(precision)
     np.testing.assert_allclose(spread.trace, design.by_block(np.diag(C)), rtol=1e-9)
     assert spread.log_det == pytest.approx(np.linalg.slogdet(C)[1], rel=1e-10)
-    assert spread.leverage == pytest.approx(np.trace(X @ C @ X.T), rel=1e-9)
+    assert spread.leverage == pytest.approx(told @ np.diag(X @ C @ X.T), rel=1e-9)
+    doubt = way.leverages(precision) / told
+    np.testing.assert_allclose(doubt, np.diag(X @ C @ X.T), rtol=1e-8)
     others = sp.random_array((5, design.n_columns), density=0.5, rng=rng, format="csr")
     wanted = np.diag(others.toarray() @ C @ others.toarray().T)
     np.testing.assert_allclose(way.variance(sp.csr_array(others), precision), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_where_rows_are_known_one_step_finds_the_coefficients(shape, rng):
+    n_rows, widths = SHAPES[shape]
+    design = any_design(rng, n_rows, widths)
+    targets = rng.normal(size=(n_rows, ORDER))
+    fitted = Regression.start(design, ORDER).fitted(targets)
+    wanted = exact(design, fitted.precision) @ design.matrix.T @ targets
+    np.testing.assert_allclose(fitted.coefficients, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_where_they_are_not_the_next_steps_do(shape, rng):
+    n_rows, widths = SHAPES[shape]
+    design = any_design(rng, n_rows, widths)
+    targets, told = rng.normal(size=(n_rows, ORDER)), rng.uniform(0.3, 1.0, n_rows)
+    regression = Regression.start(design, ORDER).learnt(np.eye(ORDER), told, move=False)
+    wanted = exact(design, regression.precision) @ design.matrix.T @ targets
+    gaps = []
+    for _ in range(40):
+        regression = regression.fitted(targets)
+        gaps.append(np.abs(regression.coefficients - wanted).max())
+    assert gaps[0] > 1e-4
+    assert gaps[-1] < 1e-7
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(50, 30), (7, 300)])
+def test_products_are_the_same_by_what_is_not_zero(rows, columns, rng, monkeypatch):
+    matrix = sp.csr_array(sp.random_array((rows, columns), density=0.05, rng=rng))
+    dense = matrix.toarray()
+    for share in (0.0, np.inf):
+        monkeypatch.setattr(ridge, "DENSE", share)  # always, and never
+        np.testing.assert_allclose(
+            ridge.gram(matrix, np.dtype(np.float64)), dense.T @ dense, atol=1e-13
+        )
+    lower = np.tril(dense.T @ dense)
+    np.testing.assert_allclose(
+        ridge.forms(matrix, lower), np.diag(dense @ dense.T @ dense @ dense.T), atol=1e-12
+    )
+
+
+# -- rows that follow V --------------------------------------------------------------------------
+
+
+def test_with_one_coordinate_the_posterior_is_the_exact_one(rng):
+    """Of V and all rows together, given ratings of known items: a Gaussian, by one inverse."""
+    n_rows, widths, P = 12, (3, 20), 2.5
+    design = any_design(rng, n_rows, widths)
+    G, h = rng.uniform(0.0, 9.0, n_rows), rng.normal(size=n_rows)  # of the ratings, over σ²
+    G[3] = 0.0  # has none
+    S = 1.0 / (G + P)
+    regression = Regression.start(design, 1).learnt(np.array([[P]]), 1.0 - P * S, move=False)
+    X, F = design.matrix.toarray(), design.n_columns
+    prior = np.diag(design.by_column(regression.precision))
+    joint = np.block([[P * (X.T @ X + prior), -P * X.T], [-P * X, np.diag(G + P)]])
+    covariance = np.linalg.inv(joint)
+    mean = covariance @ np.concatenate([np.zeros(F), h])
+    told = np.maximum(1.0 - P * S, LEAST_TOLD)
+    np.testing.assert_allclose(covariance[:F, :F], exact(design, regression.precision, told) / P,
+                               atol=1e-3)  # fmt: skip
+    some = G > 0.0
+    ours = S + regression.doubt * S * P * S
+    np.testing.assert_allclose(ours[some], np.diag(covariance)[F:][some], rtol=2e-3)
+    m = np.zeros(n_rows)
+    for _ in range(3000):  # rows and M in turn
+        regression = regression.fitted(m[:, None])
+        m = S * (h + P * regression.shift[:, 0])
+    np.testing.assert_allclose(m, mean[F:], atol=1e-6)
+    np.testing.assert_allclose(regression.coefficients[:, 0], mean[:F], atol=1e-6)
+
+
+def test_what_v_is_uncertain_by_reaches_rows_as_draws_say(rng):
+    """E[aaᵀ], and E (a-Vᵀx)ᵀΣ⁻¹(a-Vᵀx), which scatter and leverage share between them."""
+    root = rng.normal(size=(ORDER, ORDER))
+    P = root @ root.T + np.eye(ORDER)
+    half = rng.normal(size=(ORDER, ORDER + 2))
+    S = np.linalg.inv(P + half @ half.T)
+    c, n = 0.7, 400_000
+    held, given, told = reference.with_doubt(S, P, c, 1)
+    said = np.sqrt(c) * rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(np.linalg.inv(P)).T
+    a = said @ (S @ P).T + rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(S).T
+    np.testing.assert_allclose(held[0], a.T @ a / n, atol=0.01 * np.abs(held).max())
+    left = a - said
+    drawn = float(np.einsum("ni,ij,nj->", left, P, left) / n)
+    assert np.trace(P @ given[0]) + ORDER * told * c == pytest.approx(drawn, rel=0.01)
+
+
+def test_no_other_covariance_raises_the_bound(rng):
+    design = any_design(rng, 12, (4, 3))
+    told = rng.uniform(0.1, 1.0, 12)
+    regression = Regression.start(design, ORDER).learnt(np.eye(ORDER), told, move=False)
+    best = regression_term(regression)
+    C, X = exact(design, regression.precision, told), design.matrix.toarray()
+    assert regression.spread.leverage == pytest.approx(told @ regression.doubt)
+    for _ in range(50):
+        stretch = np.eye(7) + 0.1 * rng.normal(size=(7, 7))
+        other = stretch @ C @ stretch.T
+        spread = ridge.Spread(
+            design.by_block(np.diag(other)),
+            float(np.linalg.slogdet(other)[1]),
+            float(told @ np.diag(X @ other @ X.T)),
+        )
+        assert regression_term(replace(regression, spread=spread)) < best
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -68,28 +172,30 @@ def test_a_right_side_is_solved_for_by_what_is_known_of_the_covariance(shape, rn
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_conjugate_gradients_arrive_there_sweep_after_sweep(shape, rng, monkeypatch):
-    monkeypatch.setattr(ridge, "ACCURACY", 1e-10)
     n_rows, widths = SHAPES[shape]
     design = any_design(rng, n_rows, widths)
-    precision, targets = rng.uniform(0.3, 3.0, len(widths)), rng.normal(size=(n_rows, ORDER))
-    way = ridge.Iterative(design)
-    found = np.zeros((design.n_columns, ORDER))
+    targets = rng.normal(size=(n_rows, ORDER))
+    monkeypatch.setattr(ridge, "DIRECT", 0)
+    regression = Regression.start(design, ORDER)
+    assert isinstance(regression.solver, ridge.Iterative)
     for _ in range(30):
-        found = way.coefficients(targets, precision, found)
-    wanted = exact(design, precision) @ design.matrix.T @ targets
-    np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
+        regression = regression.fitted(targets)
+    wanted = exact(design, regression.precision) @ design.matrix.T @ targets
+    np.testing.assert_allclose(regression.coefficients, wanted, atol=1e-6 * np.abs(wanted).max())
 
 
 def test_the_diagonal_covariance_is_the_best_diagonal_one(rng):
     design = any_design(rng, 12, (4, 3))
     regression = Regression.start(design, ORDER)
-    way = ridge.Iterative(design)
+    told = rng.uniform(0.1, 1.0, 12)
+    heard = design.weighted(told)
+    way = ridge.Iterative(heard)
     best = regression_term(replace(regression, spread=way.spread(regression.precision)))
-    diagonal = 1.0 / (design.squares + design.by_column(regression.precision))
+    diagonal = 1.0 / (heard.squares + design.by_column(regression.precision))
     for _ in range(50):
         other = diagonal * np.exp(0.2 * rng.normal(size=diagonal.size))
         spread = ridge.Spread(
-            design.by_block(other), float(np.log(other).sum()), float(design.squares @ other)
+            design.by_block(other), float(np.log(other).sum()), float(heard.squares @ other)
         )
         assert regression_term(replace(regression, spread=spread)) <= best
 
@@ -107,7 +213,7 @@ def test_many_features_take_memory_by_their_non_zeros(monkeypatch, rng):
     design = Design.of({"many": matrix})
     regression, targets = Regression.start(design, 4), rng.normal(size=(2_000, 4))
     tracemalloc.start()
-    regression.fitted(targets).learnt(np.eye(4))
+    regression.fitted(targets).learnt(np.eye(4), np.full(2_000, 0.5))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 8 * (design.values.size + 4 * design.n_columns)  # of 1.6 GB for X in full
@@ -118,35 +224,43 @@ def test_features_that_are_copies_are_factorised_in_double_precision(rng):
     design = Design.of({"same": np.tile(column, 30)}, np.float32)
     way = ridge.Direct(design)
     way._dtype = np.dtype(np.float32)
-    found = way.coefficients(column, np.array([1e-2]), np.zeros((30, 1)))
+    found = ridge.solved(design, column, np.array([1e-2]), np.zeros((30, 1)), way)
     np.testing.assert_allclose(design.matrix @ found, column, rtol=1e-3, atol=1.0)
 
 
-def test_no_other_precision_raises_the_bound(rng):
-    design = any_design(rng, 40, (5, 3))
-    prior, communities = any_prior(rng, ORDER), any_communities(rng, 1, ORDER, tied=True)
-    fitted = Regression.start(design, ORDER).fitted(rng.normal(size=(40, ORDER)))
-    precision = communities.precision[0]
+def bound(regression: Regression, communities: Communities, told: np.ndarray) -> float:
+    """What there is of λ_b, C and M in the bound."""
+    scatter = 40.0 * np.eye(ORDER)[None] + regression.penalty
+    statistics = Statistics(np.array([40.0]), np.zeros((1, ORDER)), scatter, 0.0)
+    heard = regression.heard(float(told @ regression.doubt))
+    return factors_term(statistics, communities) + regression_term(heard)
 
-    def bound(regression: Regression) -> float:
-        scatter = 40.0 * np.eye(ORDER)[None] + regression.penalty
-        statistics = Statistics(np.array([40.0]), np.zeros((1, ORDER)), scatter, 0.0)
-        return factors_term(statistics, communities) + regression_term(regression)
 
-    best = fitted.learnt(precision)
-    assert bound(best) > bound(fitted)
+@pytest.mark.parametrize("widths", [(5, 3), (5, 200)])
+def test_no_other_precision_raises_the_bound(widths, rng):
+    design = any_design(rng, 40, widths)
+    communities = any_communities(rng, 1, ORDER, tied=True)
+    regression = Regression.start(design, ORDER).fitted(rng.normal(size=(40, ORDER)))
+    precision, told = communities.precision[0], rng.uniform(0.2, 1.0, 40)
+    values = [bound(regression, communities, told)]
+    for _ in range(60):
+        regression = regression.learnt(precision, told)
+        values.append(bound(regression, communities, told))
+    assert np.diff(values).min() >= -1e-9 * abs(values[0])
+    assert values[-1] > values[0] + 0.1
     for _ in range(50):
-        other = best.precision * np.exp(0.3 * rng.normal(size=2))
-        assert bound(replace(best, precision=other)) <= bound(best)
-    assert prior.dof > 0  # the prior has no say in it
+        other = regression.precision * np.exp(0.4 * rng.normal(size=2))
+        assert bound(regression._refitted(other, told), communities, told) <= values[-1] + 0.01
 
 
-def test_small_changes_of_precision_are_not_worth_a_factorisation(rng):
+def test_small_changes_are_not_worth_a_factorisation(rng):
     design = any_design(rng, 40, (5, 3))
     regression = Regression.start(design, ORDER).fitted(rng.normal(size=(40, ORDER)))
-    for _ in range(300):
-        regression = regression.learnt(np.eye(ORDER)).fitted(rng.normal(size=(40, ORDER)) * 0.0)
-    assert regression.learnt(np.eye(ORDER), at_least=10.0) is regression
+    told = np.full(40, 0.7)
+    for _ in range(60):
+        regression = regression.learnt(np.eye(ORDER), told)
+    assert regression.learnt(np.eye(ORDER), told + 1e-3) is regression
+    assert regression.learnt(np.eye(ORDER), told - 0.2) is not regression
 
 
 def test_what_features_say_of_newcomers_is_what_draws_from_the_posterior_say(rng):
@@ -191,14 +305,3 @@ def test_blocks_stand_side_by_side(rng):
     assert design.by_column(np.array([1.0, 2.0])).tolist() == [1.0, 1.0, 1.0, 2.0, 2.0]
     assert design.squares.tolist() == [1.0, 1.0, 1.0, 3.0, 3.0]
     assert (design.block(0), design.block(1)) == (slice(0, 3), slice(3, 5))
-
-
-def test_precisions_of_what_was_chosen_to_rate_take_no_leaps(rng):
-    targets = 0.1 * rng.normal(size=(8, ORDER))
-    wide = sp.csr_array(rng.normal(size=(8, 900)))
-    leaps = {}
-    for name in ("(rated)", "genres"):
-        regression = Regression.start(Design.of({name: wide}), ORDER).fitted(targets)
-        leaps[name] = regression.leap(np.eye(ORDER), stalled=0.5)
-    assert leaps["(rated)"] is None
-    assert leaps["genres"] is not None

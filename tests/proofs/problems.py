@@ -162,7 +162,7 @@ def problem(
         if setting.noise_scales:
             shape = rng.uniform(9.0, 20.0, n_rows)
             sides[name].noise_scales = NoiseScales(
-                3.0, shape, shape * rng.uniform(0.5, 2.0, n_rows)
+                10.0, shape, shape * rng.uniform(0.5, 2.0, n_rows)
             )
         moments = sides[name].moments
         moments.mean[:, layout.free] *= 5.0
@@ -171,6 +171,7 @@ def problem(
     state = BatchState(sides=sides, rows=rows, noise=0.4, unit=1.3)
     for name, count in zip(("user", "item"), communities, strict=True):
         side = sides[name]
+        update_rows(state, name, setting, hold=True)
         assign(side, rng.permutation(np.arange(side.n_rows) % count), count)
         side.prior = replace(side.prior, concentration=float(rng.uniform(0.3, 0.9)))
         side.refresh()
@@ -192,10 +193,13 @@ def update_rows(
         coupled=setting.coupled,
         hold=hold,
         shift=None if side.regression is None else side.regression.shift,
+        doubt=None if side.regression is None else side.regression.doubt,
     )
-    statistics, errors = half_sweep(
+    found = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
     )
-    side.statistics = with_penalty(side, statistics)
-    state.squared_error = float(errors @ side.weights)
-    return side.communities, errors
+    if side.regression is not None:
+        side.regression = side.regression.heard(float(found.told @ side.regression.doubt))
+    side.statistics = with_penalty(side, found.statistics)
+    state.squared_error = float(found.errors @ side.weights)
+    return side.communities, found.errors, found.told

@@ -29,6 +29,33 @@ LOG_2PI = np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
+class Told:
+    """How the rows of a side with features follow V, whatever their communities."""
+
+    doubt: np.ndarray
+    """c_i, (rows,): what Vᵀx_i is uncertain by in units of Σ."""
+    covariance: np.ndarray
+    """S_i, (rows, order, order)."""
+    moved: np.ndarray
+    """What following V adds to it, (rows, order, order)."""
+    share: np.ndarray
+    """w_i, (rows,), how much ratings have told of each row."""
+
+    @classmethod
+    def of(cls, doubt: np.ndarray, P: np.ndarray, S: np.ndarray) -> Told:
+        """Rows that move by S P of what Vᵀx_i is away from Mᵀx_i, which is uncertain by c P⁻¹."""
+        gain, sigma, order = S @ P, np.linalg.inv(P), P.shape[0]
+        back = gain.swapaxes(-1, -2)
+        # What a row is then away from what features say of it, in units of Σ.
+        gap = gain - np.eye(order)
+        away = np.trace(P @ gap @ sigma @ gap.swapaxes(-1, -2), axis1=1, axis2=2)
+        known = np.trace(P @ gain @ sigma @ back, axis1=1, axis2=2)
+        share = 1.0 - np.trace(gain, axis1=1, axis2=2) / order
+        np.testing.assert_allclose(away - known, order * (2.0 * share - 1.0), atol=1e-9 * order)
+        return cls(doubt, S, doubt[:, None, None] * (gain @ sigma @ back), share)
+
+
+@dataclass(frozen=True)
 class Belief:
     """q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of all rows of a side."""
 
@@ -37,11 +64,18 @@ class Belief:
     mean: np.ndarray
     """m_id, (rows, D, order)."""
     covariance: np.ndarray
-    """S_id, (rows, D, order, order)."""
+    """S_id, (rows, D, order, order); with features, given V."""
+    told: Told | None = None
+    """How rows follow V; None without features."""
 
     def ordered(self, order: np.ndarray) -> Belief:
         """The same with the communities in another order."""
-        return Belief(self.share[:, order], self.mean[:, order], self.covariance[:, order])
+        return replace(
+            self,
+            share=self.share[:, order],
+            mean=self.mean[:, order],
+            covariance=self.covariance[:, order],
+        )
 
     def merged(self, left: int, right: int) -> Belief:
         """One Gaussian with the moments of two, in the place of the first."""
@@ -57,7 +91,9 @@ class Belief:
             part,
             self.covariance[:, [left, right]] + away[..., :, None] * away[..., None, :],
         )
-        together = Belief(self.share.copy(), self.mean.copy(), self.covariance.copy())
+        together = replace(
+            self, share=self.share.copy(), mean=self.mean.copy(), covariance=self.covariance.copy()
+        )
         together.share[:, left] = share
         together.mean[:, left] = mean
         together.covariance[:, left] = covariance
@@ -69,7 +105,7 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
     side, rows = state.sides[name], state.rows[name]
     layout, count = side.layout, used.count
     share = side.membership.astype(np.float64)
-    if not setting.coupled:
+    if not setting.coupled and side.regression is None:
         mean = side.factor_means
         second = unpack(side.moments.second)[:, layout.free[:, None], layout.free[None, :]]
         covariance = second - mean[:, :, None] * mean[:, None, :]
@@ -93,7 +129,13 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
         m, S = reference.posteriors(G, h, noise, precision, used.pull)
         means.append(m + shift)
         covariances.append(S)
-    return Belief(share, np.array(means), np.array(covariances))
+    found = Belief(share, np.array(means), np.array(covariances))
+    if side.regression is None:
+        return found
+    if not setting.coupled:  # one mean for all communities, of one Σ
+        found = replace(found, mean=np.repeat(side.factor_means[:, None], count, axis=1))
+    told = Told.of(side.regression.doubt, used.precision[0], found.covariance[:, 0])
+    return replace(found, told=told)
 
 
 def terms(
@@ -114,8 +156,9 @@ def terms(
             rows = without_features(beliefs[name], side)
             cost = coefficients_divergence(side, among[name])
             fixed = coefficients_divergence(side, among[name], at_zero=True)
-            result[f"{name} factors"] = factors(rows, side.communities) - (cost - fixed)
-            result[f"{name} features"] = uncertain_shifts(side, among[name]) - fixed
+            uncertain, known = uncertain_shifts(side, among[name], rows)
+            result[f"{name} factors"] = factors(rows, side.communities) - (cost - fixed) + uncertain
+            result[f"{name} features"] = known - fixed
     return result
 
 
@@ -126,15 +169,15 @@ def total(
     return sum(terms(state, beliefs, among).values())
 
 
-def covariance_among(side: Side, *, known: bool) -> np.ndarray:
-    """C under the present λ_b, before anything is known or once it is."""
+def covariance_among(side: Side) -> np.ndarray:
+    """C under the present λ_b, for what it is told of each row."""
     assert side.regression is not None
     design = side.regression.design
     X = design.matrix.toarray()
-    precision = np.diag(design.by_column(side.regression.precision))
-    if known:
-        precision += np.diag(np.diag(X.T @ X)) if ridge.DIRECT == 0 else X.T @ X
-    return np.linalg.inv(precision)
+    precision = X.T @ (side.regression.told[:, None] * X)
+    if ridge.DIRECT == 0:
+        precision = np.diag(np.diag(precision))
+    return np.linalg.inv(precision + np.diag(design.by_column(side.regression.precision)))
 
 
 def without_features(rows: Belief, side: Side) -> Belief:
@@ -144,15 +187,20 @@ def without_features(rows: Belief, side: Side) -> Belief:
     return replace(rows, mean=rows.mean - shift[:, None])
 
 
-def uncertain_shifts(side: Side, among: np.ndarray) -> float:
-    """-½ Σ_i tr(P Cov[Vᵀx_i]), by the covariance of all of V under any one Σ."""
+def uncertain_shifts(side: Side, among: np.ndarray, rows: Belief) -> tuple[float, float]:
+    """What -½ E (a - Vᵀx)ᵀΣ⁻¹(a - Vᵀx) has of V's uncertainty: what moves with Σ, and the rest.
+
+    a - Vᵀx moves by (S P - I)(V - M)ᵀx, whose covariance is (S P - I) c Σ (P S - I). With P as it
+    was then, Σ = P⁻¹ and Q today's, it is linear in Q as far as both roots of Σ⁻¹ go along:
+    c tr(Q S P S) - c tr(Q S) - c tr(P S) + c L, which for Q = P is just that.
+    """
+    told, Q, order = rows.told, side.communities.precision[0], side.layout.order
+    assert told is not None
     assert side.regression is not None
-    P = side.communities.precision[0]
-    everything, order, value = np.kron(among, np.linalg.inv(P)), P.shape[0], 0.0
-    for x in side.regression.design.matrix.toarray():
-        spread = np.kron(x, np.eye(order))
-        value -= 0.5 * float(np.trace(P @ spread @ everything @ spread.T))
-    return value
+    X = side.regression.design.matrix.toarray()
+    np.testing.assert_allclose(told.doubt, np.diag(X @ among @ X.T), rtol=1e-6, atol=1e-9)
+    moving = np.sum(Q * (told.moved - told.doubt[:, None, None] * told.covariance))
+    return -0.5 * float(moving), -0.5 * order * float(told.doubt @ told.share)
 
 
 def coefficients_divergence(side: Side, among: np.ndarray, *, at_zero: bool = False) -> float:
@@ -191,8 +239,8 @@ def with_pinned(side: Side, rows: Belief) -> tuple[np.ndarray, np.ndarray]:
 def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
     """E ln p(R|A,B), rating by rating, in the rating's own scale, but for E ln of the scales."""
     users, items, rows = state.sides["user"], state.sides["item"], state.rows["user"]
-    m, S = with_pinned(users, beliefs["user"])
-    n, T = with_pinned(items, beliefs["item"])
+    m, S = with_pinned(users, with_moved(beliefs["user"]))
+    n, T = with_pinned(items, with_moved(beliefs["item"]))
     user_weights, item_weights, value = users.weights, items.weights, 0.0
     for i in range(users.n_rows):
         for k in range(rows.indptr[i], rows.indptr[i + 1]):
@@ -205,6 +253,13 @@ def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
             value -= 0.5 * (LOG_2PI + np.log(state.noise * state.unit**2))
             value -= 0.5 * expected * user_weights[i] * item_weights[j] / state.noise
     return float(value)
+
+
+def with_moved(rows: Belief) -> Belief:
+    """What rows believe of a_i whatever V is."""
+    if rows.told is None:
+        return rows
+    return replace(rows, covariance=rows.covariance + rows.told.moved[:, None])
 
 
 def scales(noise: NoiseScales, rows: Rows) -> float:

@@ -10,7 +10,6 @@ import numpy as np
 from hemf.inference import online_features
 from hemf.inference.batch import SIDES, BatchState, update_side
 from hemf.inference.online import OnlineState
-from hemf.inference.regress import learn_precisions
 from hemf.model.design import Design
 from hemf.model.implicit import implicit_blocks
 from hemf.model.regression import Regression
@@ -35,10 +34,8 @@ def told(
             blocks |= implicit_blocks(rows.indptr, rows.indices, n_other)
         side.regression = Regression.start(Design.of(blocks), side.layout.order)
     for number in range(4):
-        for name, side in state.sides.items():
-            update_side(state, name, learn=False, n_jobs=1)
-            if number > 1:
-                learn_precisions(side)
+        for name in state.sides:
+            update_side(state, name, learn=False, features=number > 1, n_jobs=1)
     return coarse(state)
 
 
@@ -55,16 +52,32 @@ def now(state: OnlineState) -> BatchState:
         assert side.regression is not None
         here = (state.stores[name].listed >= 0).any(axis=1)
         design = online_features.design_now(state, name, here)
-        side.regression = online_features.extended(side.regression, design)
+        doubt = state.stores[name].doubt
+        side.regression = online_features.extended(side.regression, design, doubt)
     return batch
 
 
 def beliefs(state: OnlineState) -> dict[str, slow_bound.Belief]:
-    """What rows believe of a_i; on record is what they believe of a_i - f_i."""
+    """What rows believe of a_i; on record is what they believe of a_i - f_i.
+
+    And, for S, S + c (S P S - S), which their moments have c S more than.
+    """
     found = {}
     for name in SIDES:
-        left = belief(state, name)
-        found[name] = replace(left, mean=left.mean + state.stores[name].shift[:, None])
+        left, store = belief(state, name), state.stores[name]
+        rows = replace(left, mean=left.mean + store.shift[:, None])
+        squares = rows.covariance + rows.mean[..., :, None] * rows.mean[..., None, :]
+        free = store.layout.free
+        full = slow_bound.unpack(store.second.astype(np.float64))[:, free[:, None], free]
+        here, c = rows.share.sum(axis=1) > 0.0, store.doubt[:, None, None]
+        S = (full - np.einsum("id,idjk->ijk", rows.share, squares)) / c
+        S = np.where(here[:, None, None], S, np.eye(free.size))
+        given = np.einsum("id,idjk->ijk", rows.share, rows.covariance)
+        moved = np.where(here[:, None, None], given - S + c * S, 0.0)
+        share = np.where(here, store.told, 0.0)
+        told = slow_bound.Told(np.where(here, store.doubt, 0.0), S, moved, share)
+        found[name] = replace(rows, covariance=np.repeat(S[:, None], rows.share.shape[1], axis=1),
+                              told=told)  # fmt: skip
     return found
 
 
@@ -80,7 +93,7 @@ class Climb:
 
     def note(self, name: str) -> None:
         """Take note of C: it has just been fitted."""
-        self.among[name] = slow_bound.covariance_among(now(self.state).sides[name], known=True)
+        self.among[name] = slow_bound.covariance_among(now(self.state).sides[name])
 
     def terms(self) -> dict[str, float]:
         return slow_bound.terms(now(self.state), beliefs(self.state), self.among)
@@ -115,7 +128,8 @@ def assert_consistent(state: OnlineState, tolerance: float = 1e-9) -> None:
         np.testing.assert_allclose(
             mean[here], store.mean[here][:, free].astype(float), rtol=0.0, atol=tolerance * 1e2
         )
-        squares = rows.covariance + rows.mean[..., :, None] * rows.mean[..., None, :]
+        covariance = slow_bound.with_moved(rows).covariance
+        squares = covariance + rows.mean[..., :, None] * rows.mean[..., None, :]
         second = np.einsum("id,idjk->ijk", rows.share, squares)
         full = slow_bound.unpack(store.second.astype(np.float64))
         np.testing.assert_allclose(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf.inference.batch import BatchState
-from hemf.inference.regress import learn_precisions, regress
+from hemf.inference.regress import regress
 from hemf.kernels import reference
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
@@ -19,13 +19,15 @@ class Watched:
         self.beliefs: dict[str, slow_bound.Belief] = {}
         self.errors: dict[str, np.ndarray] = {}
         """Σ_j υ_j E(r_ij - a·b)² of every row, at its side's last row update."""
+        self.told: dict[str, np.ndarray] = {}
+        """What ratings tell of every row of a side with features, by then."""
         self.credited: set[str] = set()
         """Sides that were merged since their last row update."""
         self.among: dict[str, np.ndarray] = {}
         """C of the sides with features, (F, F): the covariance of V among features."""
         for name in ("user", "item"):
             if state.sides[name].regression is not None:
-                self.among[name] = slow_bound.covariance_among(state.sides[name], known=False)
+                self.among[name] = slow_bound.covariance_among(state.sides[name])
             self.update_rows(name, hold=True)
         self.update_rows("user", hold=True)  # the first pass saw items that have moved since
         self.value = self.total()
@@ -39,7 +41,9 @@ class Watched:
         The best q_i(d) is a softmax, whose value is the log of its normaliser; without the k
         communities whose share is below 1e-6 that is ln(1 - k·1e-6) less at worst.
         """
-        used, self.errors[name] = update_rows(self.state, name, self.setting, hold=hold)
+        used, self.errors[name], self.told[name] = update_rows(
+            self.state, name, self.setting, hold=hold
+        )
         self.beliefs[name] = slow_bound.belief(self.state, name, self.setting, used)
         self.credited.discard(name)
         left_out = (self.state.sides[name].membership == 0.0).sum(axis=1)
@@ -47,19 +51,16 @@ class Watched:
 
     def regress(self, name: str) -> None:
         """Regress the factors of a side on its features."""
-        self.among[name] = slow_bound.covariance_among(self.state.sides[name], known=True)
         regress(self.state.sides[name])
 
-    def learn_precisions(self, name: str) -> bool:
-        """Learn the precisions of a side's features; return whether q(V) has changed with them."""
+    def learn_features(self, name: str) -> float:
+        """Learn C and λ_b of a side, whose rows are fresh, and update these; see `update_rows`."""
         side = self.state.sides[name]
         assert side.regression is not None
-        before = side.regression.coefficients
-        learn_precisions(side)
-        moved = side.regression.coefficients is not before
-        if moved:
-            self.among[name] = slow_bound.covariance_among(side, known=True)
-        return moved
+        precision, before = side.communities.precision[0], side.regression
+        side.regression = before.learnt(precision, self.told[name])
+        self.among[name] = slow_bound.covariance_among(side)
+        return self.update_rows(name)
 
     def reorder(self, name: str, order: np.ndarray) -> None:
         """Follow a change of the order of communities."""

@@ -52,6 +52,20 @@ class Shared:
     """Leave the memberships as they are."""
     shift: Float64 | None = None
     """f_i, what features say of each row, (rows, order); None without any."""
+    doubt: Float64 | None = None
+    """c_i, what that is uncertain by in units of Σ, (rows,); None without features."""
+
+
+@dataclass(frozen=True)
+class HalfSweep:
+    """What a half-sweep returns."""
+
+    statistics: Statistics
+    """Additive, of a_i - f_i where rows have a shift."""
+    errors: Float64
+    """Σ_j υ_j E(r - a·b)² of every row."""
+    told: Float64
+    """1 - tr(P S_i)/L, how much ratings tell of every row that has a shift."""
 
 
 def half_sweep(
@@ -62,11 +76,10 @@ def half_sweep(
     membership: Array,
     *,
     n_jobs: int | None = None,
-) -> tuple[Statistics, Float64]:
+) -> HalfSweep:
     """Update all rows of one side against the other side's moments.
 
-    Writes ``own`` and ``membership``; returns the additive statistics, of a_i - f_i where rows
-    have a shift, and, for every row, Σ_j υ_j E(r - a·b)².
+    Writes ``own`` and ``membership``.
     """
     from hemf.kernels import rows as kernels
 
@@ -87,14 +100,18 @@ def half_sweep(
     errors = np.zeros(rows.indptr.size - 1)
     noise = np.ascontiguousarray(shared.noise)
     weight = shared.other_weight.astype(other.mean.dtype)
-    shift = np.empty((0, order)) if shared.shift is None else shared.shift
+    shift, doubt, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
+    if shared.shift is not None:
+        shift, root = shared.shift, np.linalg.cholesky(communities.precision[0])
+        doubt = np.zeros(len(shift)) if shared.doubt is None else shared.doubt
+    told = np.zeros(len(shift))
 
     def work(begin: int, end: int) -> None:
         run(
             begin, end, cuts, rows.indptr, rows.indices, rows.values,
             other.mean, other.second, weight, free, layout.pinned, noise,
-            precision, pull, log_weight, shared.hold, shift, own.mean, own.second, membership,
-            errors, size, first, scatter, entropy,
+            precision, pull, log_weight, shared.hold, shift, doubt, root,
+            own.mean, own.second, membership, errors, told, size, first, scatter, entropy,
         )  # fmt: skip
 
     share_out(work, n_chunks, thread_count(n_jobs))
@@ -104,7 +121,7 @@ def half_sweep(
         scatter=unpack(scatter.sum(axis=0)),
         entropy=float(entropy.sum()),
     )
-    return statistics, errors
+    return HalfSweep(statistics, errors, told)
 
 
 def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> None:

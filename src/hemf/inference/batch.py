@@ -11,9 +11,10 @@ from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.moods import Moods, update_moods
-from hemf.inference.regress import learn_precisions, regress, with_penalty
+from hemf.inference.regress import regress, with_penalty
 from hemf.inference.start import seed_communities
 from hemf.model import bound
+from hemf.model.communities import Statistics
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
 from hemf.model.packing import Float64
 from hemf.model.regression import regression_term
@@ -43,12 +44,12 @@ class Schedule:
     def features_due(self, sweep: int) -> bool:
         """Whether features' precisions are learnt: more and more seldom, for the sake of time.
 
-        >>> [sweep for sweep in range(30) if Schedule().features_due(sweep)]
-        [3, 4, 6, 9, 13, 19, 28]
+        >>> [sweep for sweep in range(60) if Schedule().features_due(sweep)]
+        [3, 5, 8, 13, 21, 34, 54]
         """
         due = self.hold_scale
         while due < sweep:
-            due += max(1, due // 2)
+            due += max(1, round(0.6 * due))
         return due == sweep
 
     def settling(self, *, seeds: bool, scales: bool, moods: bool = False) -> int:
@@ -153,13 +154,39 @@ def update_side(
     hold: bool = False,
     learn: bool = True,
     scales: bool = True,
+    features: bool = False,
     n_jobs: int | None = None,
 ) -> None:
     """One half-sweep: rows, noise scales, regression on features, communities, of one side.
 
     ``hold`` leaves memberships as they are; without ``learn`` hyper-parameters stay too,
-    without ``scales`` the noise scales.
+    without ``scales`` the noise scales. With ``features``, what these are uncertain by and their
+    precisions are learnt, and the rows follow.
     """
+    side = state.sides[name]
+    statistics, told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
+    if side.regression is not None:
+        if features:
+            before, precision = side.regression, side.communities.precision[0]
+            side.regression = before.learnt(precision, told, move=learn)
+            if side.regression is not before:
+                statistics, told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
+        side.regression = side.regression.heard(float(told @ side.regression.doubt))
+    side.statistics = with_penalty(side, statistics)
+    regress(side)
+    side.refresh()
+
+
+def _update_rows(
+    state: BatchState,
+    name: str,
+    coupled: bool,
+    hold: bool,
+    learn: bool,
+    scales: bool,
+    n_jobs: int | None,
+) -> tuple[Statistics, Float64]:
+    """Rows and noise scales; return the rows' statistics, and what ratings tell of each."""
     side = state.sides[name]
     other = state.sides["item" if name == "user" else "user"]
     shared = Shared(
@@ -170,10 +197,12 @@ def update_side(
         coupled=coupled,
         hold=hold,
         shift=None if side.regression is None else side.regression.shift,
+        doubt=None if side.regression is None else side.regression.doubt,
     )
-    statistics, errors = half_sweep(
+    found = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=n_jobs
     )
+    errors = found.errors
     if state.moods is not None:
         errors += state.moods.spread_sums(name, state.rows[name], other.weights)
     np.maximum(errors, 0.0, out=errors)  # of ratings explained to the last digit, rounding is left
@@ -187,9 +216,7 @@ def update_side(
             shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
-    side.statistics = with_penalty(side, statistics)
-    regress(side)
-    side.refresh()
+    return found.statistics, found.told
 
 
 def learn_noise(state: BatchState) -> None:
@@ -222,6 +249,7 @@ def sweep(
             hold=seeding,
             learn=evb is not None,
             scales=state.sweeps >= schedule.hold_noise,
+            features=schedule.features_due(state.sweeps),
             n_jobs=n_jobs,
         )
         moves.drop_empty(state.sides[name])
@@ -240,8 +268,6 @@ def sweep(
                 structure=settled,
                 scale=settled and state.sweeps >= schedule.hold_scale,
             )
-            if schedule.features_due(state.sweeps):
-                learn_precisions(side)
     if state.seeded_at is not None:
         since = state.sweeps - state.seeded_at
         if since >= schedule.hold_structure and since % schedule.merge_every == 0:

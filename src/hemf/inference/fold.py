@@ -107,11 +107,14 @@ class Folding:
         nothing = np.zeros(0, dtype)
         self._rules = Rules(nothing, 1.0, -1, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2))
         self._memory = scratch(self._row, self._shared)
+        self.follow(side)
 
     def follow(self, side: Side) -> None:
         """Take over communities that have changed; there are as many as before."""
         self.communities = side.communities
         self._shared = self._shared._replace(**believed(side))
+        if side.regression is not None:
+            self._row.doubt[0] = side.regression.typical_doubt
 
     def run(
         self,

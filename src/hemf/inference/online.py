@@ -181,6 +181,10 @@ class OnlineState:
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, of the ratings on record."""
         counts = {name: self.counts(name) for name in SIDES}
+        for name in self.features:
+            side, store = self.sides[name], self.stores[name]
+            assert side.regression is not None
+            side.regression = side.regression.heard(float(store.told @ store.doubt))
         terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)
@@ -311,6 +315,18 @@ class OnlineState:
 
         ``bound`` are both sides' rows and the rules as kernels take them, where they are at hand.
         """
+        side, store = self.sides[name], self.stores[name]
+        is_all = rows.size == store.n_rows
+        self._refresh_rows(name, rows, learn, bound)
+        if is_all:
+            if learn and online_features.learn(self, name):
+                self._refresh_rows(name, rows, learn, None)
+            online_features.regress(self, name)
+        if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
+            self.followed[name] = float(store.totals[2])
+            side.refresh()
+
+    def _refresh_rows(self, name: str, rows: Wholes, learn: bool, bound: Any) -> None:
         own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
         memory = binding.scratch(own, common)
@@ -320,11 +336,6 @@ class OnlineState:
         if learn and shared.is_due(self, name):
             shared.learn_row_scales(self, name, all_fresh=rows.size == store.n_rows)
         side.statistics = store.statistics
-        if rows.size == store.n_rows:
-            online_features.regress(self, name)
-        if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
-            self.followed[name] = float(store.totals[2])
-            side.refresh()
 
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""

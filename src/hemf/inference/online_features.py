@@ -6,6 +6,9 @@ that its cost for each of them stays the same, and whenever all rows of a side h
 at once, as in a sweep. What rows have given to their communities follows exactly. With a shorter
 history there is nothing to fit it to: it stays as it was, and tells of what arrives.
 
+What V leaves uncertain of a row, c_i, is that of the last time C was found; a newcomer's is what it
+is on average.
+
 A row counts with the features that it had when it was last refreshed, or its side regressed.
 """
 
@@ -18,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, vstack
 
-from hemf.inference.regress import LEAST_CHANGE
 from hemf.inference.rowstore import RowStore
 from hemf.inference.settled import OTHER
 from hemf.model import ridge
@@ -102,6 +104,7 @@ def adopt(state: OnlineState) -> None:
         if side.regression is not None:
             state.features[name] = RowFeatures(given_part(side.regression.design))
             speak(state, name, side.regression)
+            state.stores[name].doubt[:] = side.regression.doubt
             state.stores[name].scatter += pack(side.regression.penalty[None])
             postpone(state, name)
             look(state, name)
@@ -158,17 +161,34 @@ def postpone(state: OnlineState, name: str) -> None:
     state.features[name].due_at = state.seen + AGAIN * max(state.n_ratings, 1)
 
 
-def regress(state: OnlineState, name: str) -> None:
-    """Bring q(V) to its optimum for the rows as they are, or nearer to it; all else follows.
+def learn(state: OnlineState, name: str) -> bool:
+    """Bring C and the λ_b to their optimum, or nearer to it, where all rows are fresh.
 
-    Where rows and columns are many but batch fits factorise a matrix of them nevertheless, M
-    alone is improved by conjugate gradients: C and the λ_b stay as the last fit left them.
+    Return whether that changes the rows. Where rows and columns are many, but batch fits factorise
+    a matrix of them nevertheless, C and the λ_b stay as the last fit left them.
     """
+    side, store = state.sides[name], state.stores[name]
+    if side.regression is None or not state.is_complete or not is_exact(side.regression.design):
+        return False
+    here = (store.listed >= 0).any(axis=1)
+    before = extended(side.regression, design_now(state, name, here), store.doubt)
+    precision, move = side.communities.precision[0], state.options.evb is not None
+    after = before.learnt(precision, np.where(here, store.told, 0.0), move=move)
+    if after is before:
+        return False
+    store.scatter += pack((after.penalty - side.regression.penalty)[None])
+    store.doubt[:] = after.doubt
+    side.regression, side.statistics = after, store.statistics
+    return True
+
+
+def regress(state: OnlineState, name: str) -> None:
+    """Bring M to its optimum for the rows as they are, or nearer to it; all else follows."""
     side, store = state.sides[name], state.stores[name]
     if side.regression is None or not state.is_complete:
         return
     here = (store.listed >= 0).any(axis=1)
-    before = extended(side.regression, design_now(state, name, here))
+    before = extended(side.regression, design_now(state, name, here), store.doubt)
     targets = side.factor_means - side.membership.astype(np.float64) @ side.communities.mean
     targets[~here] = 0.0
     after = before.fitted(targets) if is_exact(before.design) else before.moved(targets)
@@ -182,16 +202,13 @@ def regress(state: OnlineState, name: str) -> None:
     look(state, name)
 
 
-def learn_precisions(state: OnlineState, name: str) -> None:
-    """Bring the precisions λ_b to their optimum, unless they are nearly there."""
-    side, store = state.sides[name], state.stores[name]
-    before = side.regression
-    if before is None or not state.is_complete or not is_exact(before.design):
-        return
-    after = before.learnt(side.communities.precision[0], at_least=LEAST_CHANGE)
-    if after is not before:
-        store.scatter += pack((after.penalty - before.penalty)[None])
-        side.regression, side.statistics = after, store.statistics
+def look_back(state: OnlineState, name: str) -> None:
+    """Fit a side's regression again: where C is learnt with it, after all rows are refreshed."""
+    store, regression = state.stores[name], state.sides[name].regression
+    if regression is not None and is_exact(regression.design):
+        state.refresh(name, np.arange(store.n_rows))
+    else:
+        regress(state, name)
 
 
 def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> Design:
@@ -216,10 +233,11 @@ def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> De
     return Design.of(blocks, design.values.dtype.type)
 
 
-def extended(before: Regression, design: Design) -> Regression:
+def extended(before: Regression, design: Design, doubt: Float64) -> Regression:
     """Return the same belief of a design with more columns at the end of blocks, and other rows.
 
-    Of the new columns nothing is known: they are at their prior.
+    Of the new columns nothing is known: they are at their prior. New rows have told nothing of V;
+    ``doubt`` is what it leaves uncertain of all rows.
     """
     more = design.widths - before.design.widths
     coefficients = np.zeros((design.n_columns, before.coefficients.shape[1]))
@@ -231,7 +249,9 @@ def extended(before: Regression, design: Design) -> Regression:
         log_det=before.spread.log_det - float(more @ np.log(before.precision)),
         leverage=before.spread.leverage,
     )
-    return Regression(design, coefficients, before.precision, spread)
+    told = np.zeros(design.n_rows)
+    told[: before.told.size] = before.told
+    return Regression(design, coefficients, before.precision, spread, told, doubt.copy())
 
 
 def move_parts(store: RowStore, change: Float64) -> None:
@@ -305,6 +325,9 @@ def expect(state: OnlineState, name: str, first: int) -> None:
     features = state.features.get(name)
     if features is not None:
         new = np.arange(first, state.stores[name].n_rows)
+        regression = state.sides[name].regression
+        assert regression is not None
+        state.stores[name].doubt[new] = regression.typical_doubt
         features.waiting = np.concatenate([features.waiting, new])
 
 

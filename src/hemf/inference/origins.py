@@ -15,7 +15,6 @@ from hemf.inference.fit import FitOptions, first_side, start_state
 from hemf.inference.history import History, RatingBook
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
-from hemf.inference.regress import learn_precisions
 from hemf.inference.rowstore import RowStore
 from hemf.inference.settled import OTHER
 from hemf.model.design import Design
@@ -175,12 +174,10 @@ def restart(state: OnlineState) -> OnlineState:
     for side in batch.sides.values():
         widen(side, RESTART_WIDE)
     for number in range(RESTART_SWEEPS):
+        due = state.options.evb is not None and state.fit.schedule.features_due(number)
         for name in SIDES:
-            update_side(batch, name, n_jobs=1)
+            update_side(batch, name, features=due, n_jobs=1)
         learn_noise(batch)
-        if state.options.evb is not None and state.fit.schedule.features_due(number):
-            for side in batch.sides.values():
-                learn_precisions(side)
     moods = state.moods
     if moods is not None:
         moods.reset()

@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hemf.model.bound import factors_term
 from hemf.model.communities import Statistics
 from hemf.model.packing import Float64
-from hemf.model.regression import Regression, regression_term
+from hemf.model.regression import Regression
 from hemf.model.side import Side
-
-LEAST_CHANGE = 0.02  # of a precision that is worth a new factorisation
 
 
 def with_penalty(side: Side, statistics: Statistics) -> Statistics:
@@ -23,29 +20,9 @@ def with_penalty(side: Side, statistics: Statistics) -> Statistics:
 
 
 def regress(side: Side) -> None:
-    """Bring q(V) to its optimum for the rows as they are; the statistics follow."""
+    """Bring M to its optimum for the rows as they are; the statistics follow."""
     if side.regression is not None:
         side.regression, side.statistics = _followed(side, side.regression.fitted(_targets(side)))
-
-
-def learn_precisions(side: Side) -> None:
-    """Bring the precisions λ_b of the features to their optimum, unless they are nearly there.
-
-    Where that goes too slowly, try larger steps with the q(V) that goes with them.
-    """
-    before = side.regression
-    if before is None:
-        return
-    precision = side.communities.precision[0]
-    after: Regression = before.learnt(precision, at_least=LEAST_CHANGE)
-    if after is not before:
-        scatter = side.statistics.scatter + (after.penalty - before.penalty)
-        side.regression, side.statistics = after, replace(side.statistics, scatter=scatter)
-    leap = before.leap(precision, LEAST_CHANGE)
-    if leap is not None:
-        bold, statistics = _followed(side, before.under(leap, _targets(side)))
-        if _told(side, bold, statistics) > _told(side, side.regression, side.statistics):
-            side.regression, side.statistics = bold, statistics
 
 
 def _targets(side: Side) -> Float64:
@@ -65,9 +42,3 @@ def _followed(side: Side, after: Regression) -> tuple[Regression, Statistics]:
         first=statistics.first - side.membership.astype(float).T @ change,
         scatter=statistics.scatter + moved,
     )
-
-
-def _told(side: Side, regression: Regression | None, statistics: Statistics) -> float:
-    """Return what there is in the bound of V and of what it leaves of the rows."""
-    assert regression is not None
-    return factors_term(statistics, side.communities) + regression_term(regression)

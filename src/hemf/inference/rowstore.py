@@ -66,6 +66,8 @@ class RowArrays:
     shift: Float64
     base: Float64
     chosen: Float64
+    doubt: Float64
+    told: Float64
     voice: Float64
 
     @classmethod
@@ -99,6 +101,8 @@ class RowArrays:
             moment=np.zeros((0, layout.total if sums else 0), dtype),
             square=np.zeros(0),
             settled=np.zeros(0),
+            doubt=np.zeros(0),
+            told=np.zeros(0),
             **{name: np.zeros((0, order if name in told else 0)) for name in OF_FEATURES},
         )
 

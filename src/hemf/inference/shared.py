@@ -120,7 +120,7 @@ def learn_priors(state: OnlineState) -> None:
     for name in SIDES:
         side, store = state.sides[name], state.stores[name]
         if online_features.is_due(state, name):
-            online_features.regress(state, name)
+            online_features.look_back(state, name)
             side.refresh()
         if is_due(state, name):
             online_features.look_again(state, name)
@@ -137,7 +137,6 @@ def learn_priors(state: OnlineState) -> None:
                     scale=settled,
                 )
                 state.known[name] = state.n_ratings
-                online_features.learn_precisions(state, name)
                 side.refresh()
             if regroup.tidy(side, store):
                 state.point(name)

@@ -107,20 +107,18 @@ def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
     onehot = csr_array(
         (np.ones(n_rows), labels, np.arange(n_rows + 1)), shape=(n_rows, count)
     ).T.tocsr()
-    free = side.layout.free
-    rows, columns = lower_triangle(side.layout.total)
-    full = np.empty((count, side.layout.total, side.layout.total))
-    packed = onehot @ side.moments.second.astype(np.float64)
-    full[:, rows, columns] = packed
-    full[:, columns, rows] = packed
-    scatter = full[:, free[:, None], free[None, :]].reshape(count, order, order)
-    if side.regression is not None:  # less f_i: E[(a-f)(a-f)ᵀ] = E[aaᵀ] - (m-f)fᵀ - f(m-f)ᵀ - ffᵀ
-        shift, left = side.regression.shift, side.residual_means
-        cross = left.T @ shift
-        explained = cross + cross.T + shift.T @ shift
-        scatter = scatter.sum(axis=0, keepdims=True) - explained + side.regression.penalty
-    if side.tied or count == 1:
-        scatter = scatter.sum(axis=0, keepdims=True)
+    if side.regression is not None:  # of one Σ for all, whoever belongs where
+        scatter = side.statistics.scatter
+    else:
+        free = side.layout.free
+        rows, columns = lower_triangle(side.layout.total)
+        full = np.empty((count, side.layout.total, side.layout.total))
+        packed = onehot @ side.moments.second.astype(np.float64)
+        full[:, rows, columns] = packed
+        full[:, columns, rows] = packed
+        scatter = full[:, free[:, None], free[None, :]].reshape(count, order, order)
+        if side.tied or count == 1:
+            scatter = scatter.sum(axis=0, keepdims=True)
     return Statistics(
         size=np.bincount(labels, minlength=count).astype(np.float64),
         first=onehot @ side.residual_means,

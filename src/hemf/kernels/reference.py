@@ -163,8 +163,9 @@ def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
 def coupled_rows(
     begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    pull: Any, log_weight: Any, hold: bool, shift: Any, mean: Any, second: Any, membership: Any,
-    errors: Any, sizes: Any, firsts: Any, scatters: Any, entropies: Any,
+    pull: Any, log_weight: Any, hold: bool, shift: Any, doubt: Any, root: Any, mean: Any,
+    second: Any, membership: Any, errors: Any, told: Any, sizes: Any, firsts: Any, scatters: Any,
+    entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
     for chunk, i in rows_of(begin, end, cuts):
@@ -178,16 +179,20 @@ def coupled_rows(
         else:
             q = memberships(log_weight, means, covariances)
         membership[i] = q
-        mean[i], second[i], errors[i] = row_moments(q, means + f, covariances, data, free, pinned)
         entropies[chunk] += entropy(q, covariances)
-        add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
+        held = given = covariances
+        if shift.shape[0]:
+            held, given, told[i] = with_doubt(covariances[0], root @ root.T, doubt[i], len(means))
+        mean[i], second[i], errors[i] = row_moments(q, means + f, held, data, free, pinned)
+        add_statistics(q, means, given, sizes[chunk], firsts[chunk], scatters[chunk])
 
 
 def mean_field_rows(
     begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    pull: Any, log_weight: Any, hold: bool, shift: Any, mean: Any, second: Any, membership: Any,
-    errors: Any, sizes: Any, firsts: Any, scatters: Any, entropies: Any,
+    pull: Any, log_weight: Any, hold: bool, shift: Any, doubt: Any, root: Any, mean: Any,
+    second: Any, membership: Any, errors: Any, told: Any, sizes: Any, firsts: Any, scatters: Any,
+    entropies: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     communities = pull.shape[0]
@@ -206,9 +211,28 @@ def mean_field_rows(
         means = np.tile(m, (communities, 1))
         covariances = np.tile(S, (communities, 1, 1))
         membership[i] = q
-        mean[i], second[i], errors[i] = row_moments(q, means + f, covariances, data, free, pinned)
         entropies[chunk] += entropy(q, covariances)
-        add_statistics(q, means, covariances, sizes[chunk], firsts[chunk], scatters[chunk])
+        held = given = covariances
+        if shift.shape[0]:
+            held, given, told[i] = with_doubt(covariances[0], root @ root.T, doubt[i], len(means))
+        mean[i], second[i], errors[i] = row_moments(q, means + f, held, data, free, pinned)
+        add_statistics(q, means, given, sizes[chunk], firsts[chunk], scatters[chunk])
+
+
+def with_doubt(
+    S: Float64, P: Float64, c: float, communities: int
+) -> tuple[Float64, Float64, float]:
+    """Return what S becomes where f is uncertain by c Σ, for moments and for communities.
+
+    S + c S P S,  S + c (S P S - S),  and 1 - tr(P S)/L.
+
+    >>> held, given, told = with_doubt(np.eye(1) / 2.0, np.eye(1), 0.4, 1)
+    >>> held.tolist(), given.tolist(), told
+    ([[[0.6]]], [[[0.4]]], 0.5)
+    """
+    more = c * S @ P @ S
+    held, given = (np.tile(part, (communities, 1, 1)) for part in (S + more, S + more - c * S))
+    return held, given, float(1.0 - np.trace(P @ S) / S.shape[0])
 
 
 def row_moments(

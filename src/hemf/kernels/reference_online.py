@@ -18,6 +18,7 @@ from hemf.kernels.reference import (
     row_moments,
     symmetric,
     triangle,
+    with_doubt,
 )
 
 # -- the ratings of a row ------------------------------------------------------------------------
@@ -262,11 +263,13 @@ class Posterior(NamedTuple):
     communities: Any
     share: Float64
     means: Float64
-    covariances: Float64
+    given: Float64
     second: Float64
     error: float
     considered: int
     shift: Float64
+    entropy: float
+    told: float
 
 
 def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterior:
@@ -285,10 +288,14 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
         log_q[c] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
     kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
     means, covariances = means[kept], covariances[kept]
-    own.mean[i], second, error = row_moments(
-        q, means + f, covariances, data, shared.free, shared.pinned
-    )
-    return Posterior(which[kept], q, means, covariances, second, error, which.size, f)
+    held, given, told = covariances, covariances, 0.0
+    if own.shift.shape[1]:
+        held, given, told = with_doubt(
+            covariances[0], shared.precision[0], own.doubt[i], len(means)
+        )
+    own.mean[i], second, error = row_moments(q, means + f, held, data, shared.free, shared.pinned)
+    half = entropy(q, covariances)
+    return Posterior(which[kept], q, means, given, second, error, which.size, f, half, told)
 
 
 def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
@@ -303,7 +310,7 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
         own.parts[i, slot] = share * np.concatenate([[1.0], m, triangle(S + np.outer(m, m))])
     own.second[i], own.error[i] = found.second, max(found.error, 0.0)
     own.shift[i] = found.shift[: own.shift.shape[1]]
-    own.entropy[i] = entropy(found.share, found.covariances)
+    own.entropy[i], own.told[i] = found.entropy, found.told
     worth = effective(own.count[i], shared.keep)
     shared.totals[3] += worth - own.worth[i]
     own.worth[i] = worth

@@ -15,6 +15,7 @@ import numpy as np
 from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner, step
+from hemf.kernels.doubts import take_doubt
 from hemf.kernels.filtering import MEAN, SPREAD, take_moods
 from hemf.kernels.lists import copy_entries
 from hemf.kernels.pairs import expected_error
@@ -268,15 +269,20 @@ def publish(
     if memory.considered[0] == shared.pull.shape[0]:
         own.judged[i] = own.count[i]
     memory.second[:] = 0.0
+    told = own.shift.shape[1] > 0
     entropy = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
         q = memory.share[c]
         entropy += q * (memory.half_log_det[c] - np.log(q))
         solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
+        if told:  # the factor has been made use of
+            take_doubt(own, shared, i, memory.factors[c], memory)
         join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
+        for p in range(memory.extra.size if told else 0):
+            memory.second[p] += q * memory.extra[p]
     own.entropy[i] = entropy
-    if own.shift.shape[1] > 0:
+    if told:
         return_shift(own, i, memory)
     own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
     ratings = effective(own.count[i], shared.keep)

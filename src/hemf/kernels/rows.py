@@ -23,9 +23,13 @@ pull               (D, order)              P_d m_d
 log_weight         (D,)                    the terms of ln q_i(d) that do not depend on the row
 mean, second       as the other side's     written
 shift              (rows, order) or none   f_i, where the prior of a row is centred: μ_d + f_i
+doubt              (rows,) or none         c_i, what f_i is uncertain by in units of Σ
+root               (order, order) or none  U, P = U Uᵀ
 membership         (rows, D)               q_i(d); written unless ``hold``
 errors             (rows,)                 written: Σ_j υ_j E(r_ij - a·b)²
-sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ), of a_i - f_i
+told               (rows,) or none         written: 1 - tr(P S)/L, where rows have a shift
+sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ), of a_i - f_i;
+                                           with doubt, S + c (S P S - S) in place of S
 entropies          (chunks,)               added to: Σ q (½ ln|S| - ln q)
 =================  ======================  =========================================================
 """
@@ -48,14 +52,15 @@ from hemf.kernels.blocks import (
     write_block,
 )
 from hemf.kernels.compile import kernel
+from hemf.kernels.doubts import SPARE, add_doubt
 from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
 
 
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
-    float64[::1], boolean, float64[:, ::1],
-    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
+    float64[::1], boolean, float64[:, ::1], float64[::1], float64[:, ::1],
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1], float64[::1],
     float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
     allocates=True,
 )
@@ -77,10 +82,13 @@ def coupled_rows(
     log_weight: Any,
     hold: Any,
     shift: Any,
+    doubt: Any,
+    root: Any,
     mean: Any,
     second: Any,
     membership: Any,
     errors: Any,
+    told: Any,
     sizes: Any,
     firsts: Any,
     scatters: Any,
@@ -109,6 +117,7 @@ def coupled_rows(
     zero = np.zeros((triangle, WIDTH))
     ones = np.zeros(WIDTH)
     shifts = np.empty((order, WIDTH))
+    room = np.empty((order * order + SPARE if shift.shape[0] > 0 else 0, WIDTH))
     gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
         low, high = cuts[chunk], cuts[chunk + 1]
@@ -181,7 +190,8 @@ def coupled_rows(
                     ones[b] = 1.0 if b < count else 0.0
                 solutions[0, :, :] = 0.0
                 add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
-            if shift.shape[0] > 0:
+            if shift.shape[0] > 0:  # covariances are tied
+                add_doubt(start, count, doubt, root, factors[0], room, row_second, scatter[0], told)
                 return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,
@@ -192,8 +202,8 @@ def coupled_rows(
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
-    float64[::1], boolean, float64[:, ::1],
-    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1],
+    float64[::1], boolean, float64[:, ::1], float64[::1], float64[:, ::1],
+    {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], float64[::1], float64[::1],
     float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1])""",
     allocates=True,
 )
@@ -215,10 +225,13 @@ def mean_field_rows(
     log_weight: Any,
     hold: Any,
     shift: Any,
+    doubt: Any,
+    root: Any,
     mean: Any,
     second: Any,
     membership: Any,
     errors: Any,
+    told: Any,
     sizes: Any,
     firsts: Any,
     scatters: Any,
@@ -243,6 +256,7 @@ def mean_field_rows(
     share = np.empty((communities, WIDTH))
     ones = np.zeros(WIDTH)
     shifts = np.empty((order, WIDTH))
+    room = np.empty((order * order + SPARE if shift.shape[0] > 0 else 0, WIDTH))
     unused = np.zeros(triangle)
     gathered = batch_start = cuts[begin]
     for chunk in range(begin, end):
@@ -307,6 +321,7 @@ def mean_field_rows(
                     for p in range(triangle):
                         scatter[c, p] += q * row_second[p, b]
             if shift.shape[0] > 0:
+                add_doubt(start, count, doubt, root, factor, room, row_second, scatter[0], told)
                 return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,

@@ -75,6 +75,10 @@ class Rows(NamedTuple):
     """g_i, what those say that were given."""
     chosen: Square
     """Σ_j M_j over what the row has rated; no columns without implicit features."""
+    doubt: Numbers
+    """c_i, what f_i is uncertain by in units of Σ,"""
+    told: Numbers
+    """and 1 - tr(P S_i)/L, how much ratings told of the row at its last refresh."""
     voice: Square
     """M_j of the other side's regression: what it says of a row there to have rated this one."""
 
@@ -190,6 +194,7 @@ class Scratch(NamedTuple):
     work: Square
     mean: Numbers
     second: Numbers
+    extra: Numbers
     before: Vector
     past_mean: Vector
     past_second: Vector
@@ -227,6 +232,7 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
         work=np.zeros(system),
         mean=np.zeros(order),
         second=np.zeros(order * (order + 1) // 2),
+        extra=np.zeros(order * (order + 1) // 2),
         before=np.zeros(total, dtype),
         past_mean=np.zeros(total, dtype),
         past_second=np.zeros(packed, dtype),

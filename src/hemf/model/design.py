@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +71,11 @@ class Design:
         """Σ_i x_if² of each column, (F,): the diagonal of XᵀX."""
         values = self.values.astype(np.float64)
         return np.bincount(self.indices, values * values, self.n_columns).astype(np.float64)
+
+    def weighted(self, weights: Float64) -> Design:
+        """Return W^½ X."""
+        roots = np.repeat(np.sqrt(weights), np.diff(self.indptr)).astype(self.values.dtype)
+        return replace(self, values=self.values * roots)
 
     def by_column(self, of_blocks: Float64) -> Float64:
         """Repeat a number of each block for its columns, (F,)."""

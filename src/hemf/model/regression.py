@@ -2,35 +2,48 @@
 
     a_i | z_i=d ~ N(μ_d + Vᵀx_i, Σ),   V ~ MN(0, Λ⁻¹, Σ),   Λ = λ_b for the features of block b
 
-The posterior is q(V | Σ) = MN(M, C, Σ), C⁻¹ = XᵀX + Λ: the covariance among the coordinates of a
-row is the factors' own, so that it drops out of M and C, and one regression serves all of them. A
-side with features therefore has one Σ for all of its communities.
+The covariance among the coordinates of V is the factors' own, so one regression serves all of
+them, and a side with features has one Σ for all of its communities. Rows are believed in given V:
+
+    q(V | Σ) = MN(M, C, Σ),   q(a_i, z_i=d | V) = q_i(d) N(m_id + S_i P (V - M)ᵀx_i, S_i)
+
+S_i = (G_i/σ² + P)⁻¹ and m_id are those of a row with Vᵀx_i known to be Mᵀx_i. What V is uncertain
+by, c_i = x_iᵀCx_i in units of Σ, thus reaches a row as far as its ratings have not told of it,
+
+    E[a_i a_iᵀ] = … + c_i S_i P S_i,        w_i = 1 - tr(P S_i)/L
+
+and of V, in turn, a row tells as much as its ratings have told of the row: C⁻¹ = XᵀWX + Λ is the
+best C there is. M is the same as ever, the ridge regression of the rows' means.
 
 Rows are inferred as what is left of them, a_i - Mᵀx_i, and so are the communities' statistics.
-MᵀΛM counts as if it were the scatter of such rows: W = W0 + Σ_i … + MᵀΛM. What else V adds to the
-bound does not depend on Σ, for its uncertainty is measured in Σ like all else:
+MᵀΛM counts as if it were the scatter of such rows, and so does c_i (S_i P S_i - S_i), which has the
+gradient of what V's uncertainty does to Σ: W = W0 + Σ_i … + MᵀΛM. What else V adds to the bound is
 
-    -½ L (Σ_i x_iᵀCx_i + tr ΛC - F - ln|ΛC|)
+    -½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|)
+
+Σ is taken for known where V's uncertainty meets a row, P⁻¹ for Σ: tied covariances are the limit of
+many degrees of freedom.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hemf.model.design import Design
-from hemf.model.implicit import HOW_MANY, RATED, Spoken
+from hemf.model.implicit import Spoken
 from hemf.model.packing import Float64
-from hemf.model.ridge import Iterative, Solver, Spread, solver
+from hemf.model.ridge import Iterative, Solver, Spread, solved, solver
 from hemf.model.stranger import Hint
 
 START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
-LEAP = 2.0  # most that ln λ_b is tried to change by at once
-WORTH_IT = 0.2  # change of ln λ_b that is worth a try
+LEAP = 1.0  # most that ln λ_b is tried to change by at once
+EAGER = 0.9  # of the step to where γ = x; where features are many, twice as far as is best
+LEAST_CHANGE = 0.02  # of ln λ_b, or of what is told of a row, that is worth a new factorisation
+LEAST_TOLD = 1e-3  # of a row, for C: less makes no difference
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
 
 
@@ -61,29 +74,36 @@ class Regression:
     precision: Float64
     """λ_b, (B,)."""
     spread: Spread
-    """Of C; that of the λ_b at the time."""
+    """Of C under these λ_b."""
+    told: Float64 = field(default_factory=lambda: np.zeros(0))
+    """w_i that C was found with, (rows,)."""
+    doubt: Float64 = field(default_factory=lambda: np.zeros(0))
+    """c_i = x_iᵀCx_i, (rows,)."""
 
     @classmethod
     def start(cls, design: Design, order: int) -> Regression:
-        """Return the prior, which features say nothing under."""
+        """Return what there is before anything is known of rows: features say nothing yet.
+
+        C is that of rows which ratings tell all of; what they do not is learnt.
+        """
         square = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
         precision = START_SHARE * square
-        columns = design.by_column(precision)
-        return cls(
+        known = solver(design)
+        begun = cls(
             design=design,
             coefficients=np.zeros((design.n_columns, order)),
             precision=precision,
-            spread=Spread(
-                trace=design.widths / precision,
-                log_det=-float(np.log(columns).sum()),
-                leverage=float(np.sum(design.squares / columns)),
-            ),
+            spread=known.spread(precision),
+            told=np.ones(design.n_rows),
+            doubt=known.leverages(precision),
         )
+        begun.__dict__["solver"] = known
+        return begun
 
     @cached_property
     def solver(self) -> Solver:
-        """The way to solve that suits the size; handed on from one regression to the next."""
-        return solver(self.design)
+        """What knows C, in the way that suits the size; handed on as long as C stays."""
+        return solver(self.design.weighted(self.told))
 
     @cached_property
     def shift(self) -> Float64:
@@ -97,55 +117,70 @@ class Regression:
         return np.asarray(self.coefficients.T @ weighted)
 
     def fitted(self, targets: Float64) -> Regression:
-        """Return the posterior given E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
-        found = self.solver.coefficients(targets, self.precision, self.coefficients)
-        return self._with(coefficients=found, spread=self.solver.spread(self.precision))
+        """Return the same with M of E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
+        found = solved(self.design, targets, self.precision, self.coefficients, self.solver)
+        return self._with(coefficients=found)
 
-    def learnt(self, factor_precision: Float64, at_least: float = 0.0) -> Regression:
-        """Return the same with the λ_b that raise the bound most; q(V) stays.
+    def moved(self, targets: Float64) -> Regression:
+        """Return the same in time proportional to the features' non-zeros, whatever their number.
 
-        λ_b = L F_b / (tr(P M_bᵀM_b) + L tr C_bb), unless none would change by the share
-        ``at_least``.
+        M is nearer to its optimum, if not quite there.
         """
-        order = self.coefficients.shape[1]
-        squares = self._squares(factor_precision)
-        wanted = self._within(order * self.design.widths / (squares + order * self.spread.trace))
-        if (np.abs(np.log(wanted / self.precision)) < at_least).all():
+        diagonal = Iterative(self.design)
+        found = solved(self.design, targets, self.precision, self.coefficients, diagonal)
+        return replace(self, coefficients=found)
+
+    def heard(self, leverage: float) -> Regression:
+        """Return the same with Σ_i w_i c_i of the rows as they are by now, for the bound."""
+        return self._with(spread=replace(self.spread, leverage=leverage))
+
+    def learnt(self, factor_precision: Float64, told: Float64, *, move: bool = True) -> Regression:
+        """Return C at its optimum for what is told of each row and, to ``move``, better λ_b.
+
+        The same regression, where nothing has changed that would be worth the time.
+        """
+        wanted = self.precision
+        if move:
+            wanted = self._within(self.precision * np.exp(self._step(factor_precision)))
+        steps = np.abs(np.log(wanted / self.precision))
+        if steps.max() < LEAST_CHANGE and np.abs(told - self.told).mean() < LEAST_CHANGE:
             return self
-        return self._with(precision=wanted)
+        before = self._evidence(factor_precision, told)
+        after = self._refitted(wanted, told)
+        if move and after._evidence(factor_precision, told) < before:
+            return self._refitted(self.precision, told)
+        return after
 
-    def leap(self, factor_precision: Float64, stalled: float) -> Float64 | None:
-        """Return λ_b that may be far better where `learnt` hardly moves them; None elsewhere.
+    def _step(self, factor_precision: Float64) -> Float64:
+        """Return by how much ln λ_b is to change.
 
-        Where features are many more than rows, q(V) is its prior in most directions, and what
-        suits it best is about that prior again: a step changes ln λ_b by some (γ_b - x_b)/F_b, with
-        γ_b = F_b - λ_b tr C_bb, the directions told of, and x_b = λ_b tr(P M_bᵀM_b)/L. At the
-        optimum these are equal, so λ_b γ_b/x_b is worth a try (MacKay's step). It may be too far.
-
-        What rows chose to rate is left alone: q(V) and q(a) apart overstate what it costs, and the
-        bound would have it say less than held-out ratings would.
+        At the optimum γ_b = F_b - λ_b tr C_bb, the directions told of, equals
+        x_b = λ_b tr(P M_bᵀM_b)/L, so that λ_b γ_b/x_b is where it would be if M and C stayed. They
+        follow, and it goes on.
         """
         widths, order = self.design.widths, self.coefficients.shape[1]
         told = np.maximum(widths - self.precision * self.spread.trace, 1e-12)
         seen = np.maximum(self.precision * self._squares(factor_precision) / order, 1e-12)
-        step = np.log(widths / (widths - told + seen))
-        far = np.clip(np.log(told / seen), -LEAP, LEAP)
-        slow = (np.abs(step) < stalled) & (np.abs(far) > WORTH_IT) & self._given
-        if not slow.any():
-            return None
-        return self._within(self.precision * np.exp(np.where(slow, far, step)))
+        return np.asarray(np.clip(EAGER * np.log(told / seen), -LEAP, LEAP))
 
-    def under(self, precision: Float64, targets: Float64) -> Regression:
-        """Return the posterior under other λ_b."""
-        return self._with(precision=precision).fitted(targets)
+    def _refitted(self, precision: Float64, told: Float64) -> Regression:
+        """Return the best C under these λ_b; M stays."""
+        told = np.maximum(told, LEAST_TOLD)
+        known = solver(self.design.weighted(told))
+        refitted = replace(
+            self,
+            precision=precision,
+            spread=known.spread(precision),
+            told=told,
+            doubt=known.leverages(precision) / told,
+        )
+        refitted.__dict__["solver"] = known
+        return refitted
 
-    def moved(self, targets: Float64) -> Regression:
-        """Return the same with an M that is nearer to its optimum; C stays, and so does λ_b.
-
-        That takes time proportional to the features' non-zeros, whatever their number.
-        """
-        found = Iterative(self.design).coefficients(targets, self.precision, self.coefficients)
-        return replace(self, coefficients=found)
+    def _evidence(self, factor_precision: Float64, told: Float64) -> float:
+        """Return what there is in the bound of λ_b and C, given M."""
+        cost = float(self.precision @ self._squares(factor_precision))
+        return regression_term(self.heard(float(told @ self.doubt))) - 0.5 * cost
 
     @cached_property
     def spoken(self) -> Spoken:
@@ -169,7 +204,7 @@ class Regression:
         """
         known = features.shape[1]
         rest = rest or self.rest(known)
-        leverage = np.full(features.shape[0], self.spread.leverage / max(1, self.design.n_rows))
+        leverage = np.full(features.shape[0], self.typical_doubt)
         if known:
             shape = (features.shape[0], self.design.n_columns)
             whole = csr_array((features.data, features.indices, features.indptr), shape=shape)
@@ -177,14 +212,19 @@ class Regression:
         shift = np.asarray(features @ self.coefficients[:known], np.float64) + rest.average
         return Hint(shift, leverage, rest.spread)
 
+    def without_doubt(self) -> Regression:
+        """Return the same where what V is uncertain by has not reached the rows, as it once was."""
+        rows = self.design.n_rows
+        return replace(self, told=np.ones(rows), doubt=np.zeros(rows))
+
     def at_rest(self) -> Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""
         return replace(self)
 
     @property
-    def _given(self) -> npt.NDArray[np.bool_]:
-        """Which blocks are of features that were given, (B,)."""
-        return np.array([name not in (RATED, HOW_MANY) for name in self.design.names], bool)
+    def typical_doubt(self) -> float:
+        """What V leaves uncertain of a row on average, in units of Σ."""
+        return float(self.doubt.mean()) if self.doubt.size else 0.0
 
     def _squares(self, factor_precision: Float64) -> Float64:
         """tr(P M_bᵀM_b) of each block, (B,)."""
@@ -199,12 +239,13 @@ class Regression:
 
     def _with(self, **changes: Float64 | Spread) -> Regression:
         changed = replace(self, **changes)  # type: ignore[arg-type]
-        changed.__dict__["solver"] = self.solver  # the features are the same
+        if "solver" in self.__dict__:  # C is the same
+            changed.__dict__["solver"] = self.solver
         return changed
 
 
 def regression_term(regression: Regression) -> float:
-    """-½ L (Σ_i x_iᵀCx_i + tr ΛC - F - ln|ΛC|), what V adds to the bound beside MᵀΛM."""
+    """-½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|), what V adds to the bound beside MᵀΛM."""
     spread, precision = regression.spread, regression.precision
     widths, order = regression.design.widths, regression.coefficients.shape[1]
     log_det = float(widths @ np.log(precision)) + spread.log_det  # ln|ΛC|

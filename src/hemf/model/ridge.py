@@ -1,12 +1,13 @@
 """Ridge regression with one Gram matrix for all coordinates: M = E[V], and its uncertainty.
 
-    q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀX + Λ,   M = C Xᵀ R
+    q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀWX + Λ,   M = (XᵀX + Λ)⁻¹ Xᵀ R
 
-Features do not change during a fit and Λ seldom does. So, where rows or columns are few enough,
-the smaller of XᵀX + Λ and I + X Λ⁻¹ Xᵀ is factorised when Λ has changed, and every sweep merely
-solves (`Direct`). Otherwise M is found by conjugate gradients from where it was, in memory
-proportional to the features' non-zeros, and C is taken to be diagonal: the best diagonal one,
-1/C_ff = Σ_i x_if² + λ, which lowers the bound but leaves it one (`Iterative`).
+W holds what is told of each row (`hemf.model.regression`); solvers of C are given the design with
+the root of it in its rows. Where rows or columns are few enough, the smaller of XᵀWX + Λ and
+I + W^½ X Λ⁻¹ Xᵀ W^½ is factorised (`Direct`). Otherwise C is taken to be diagonal, in memory
+proportional to the features' non-zeros: the best diagonal one, 1/C_ff = Σ_i w_i x_if² + λ, which
+lowers the bound but leaves it one (`Iterative`). M is found by conjugate gradients from where it
+was, with C, which is not far from what is sought, to precondition them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from hemf.model.packing import Array, Float64
 DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
 PRECISE = 1500  # up to which that is done in float64 whatever the storage
 CHUNK_BYTES = 1 << 25  # of features that are made dense at a time
-ITERATIONS = 8  # of conjugate gradients in a sweep; the next one goes on from there
-ACCURACY = 1e-4  # of the residual, at which they end before
+DENSE = 40.0  # products of numbers by BLAS in the time of one that has to be looked up
+ACCURACY = 1e-4  # of the residual, at which conjugate gradients end early
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,20 @@ class Spread:
     log_det: float
     """ln|C|."""
     leverage: float
-    """Σ_i x_iᵀ C x_i."""
+    """Σ_i w_i x_iᵀ C x_i."""
 
 
 class Solver(Protocol):
-    """One way to find M and C."""
+    """One way to find C, of a design that is weighted."""
+
+    steps: int
+    """Of conjugate gradients that are worth their time with it; the next sweep goes on."""
 
     def spread(self, precision: Float64) -> Spread:
         """Return what is needed of C under these λ_b."""
 
-    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
-        """Return M of these targets, (rows, L), or what is nearer to it than ``start``."""
+    def leverages(self, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of the design."""
 
     def solve(self, right: Float64, precision: Float64) -> Float64:
         """Return C times ``right``, (F, any), as far as C is known."""
@@ -64,6 +68,8 @@ def solver(design: Design) -> Solver:
 class Direct:
     """By a Cholesky factorisation, of columns by columns or rows by rows, whichever are fewer."""
 
+    steps = 1
+
     def __init__(self, design: Design) -> None:
         self._design = design
         self._by_rows = design.n_rows < design.n_columns
@@ -78,19 +84,17 @@ class Direct:
         self._precision: Float64 | None = None
         self._factor: Array
         self._spread: Spread
+        self._leverages: Float64
 
     def spread(self, precision: Float64) -> Spread:
         """Return what is needed of C under these λ_b."""
         self._factorise(precision)
         return self._spread
 
-    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
-        """Return M; ``start`` is not needed."""
+    def leverages(self, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of the design."""
         self._factorise(precision)
-        columns = self._design.by_column(precision)[:, None]
-        if self._by_rows:  # Λ⁻¹ Xᵀ (I + X Λ⁻¹ Xᵀ)⁻¹ R
-            return np.asarray(self._design.transposed @ self._solve(targets) / columns)
-        return self._solve(self._design.transposed @ targets)
+        return self._leverages
 
     def solve(self, right: Float64, precision: Float64) -> Float64:
         """Return C times ``right``."""
@@ -153,14 +157,18 @@ class Direct:
             explained = [np.sum(part * inverse, dtype=np.float64) for part in self._grams]
             trace = (design.widths - np.array(explained) / precision) / precision
             log_det += log_precisions
+            leverages = 1.0 - np.diagonal(inverse).astype(np.float64)  # X C Xᵀ = I - K⁻¹
         else:
             trace = design.by_block(np.diagonal(inverse).astype(np.float64))
-        leverage = float(design.n_columns - precision @ trace)
-        self._spread = Spread(trace, -log_det, leverage)
+            leverages = forms(design.matrix, inverse)
+        self._leverages = np.maximum(leverages, 0.0)
+        self._spread = Spread(trace, -log_det, float(self._leverages.sum()))
 
 
 class Iterative:
     """By conjugate gradients; see `Direct` for what there is to know."""
+
+    steps = 8
 
     def __init__(self, design: Design) -> None:
         self._design = design
@@ -174,30 +182,9 @@ class Iterative:
             leverage=float(np.sum(design.squares / inverse)),
         )
 
-    def coefficients(self, targets: Float64, precision: Float64, start: Float64) -> Float64:
-        """Return M as far as it is found from ``start``; every step raises the bound."""
-        matrix, transposed = self._design.matrix, self._design.transposed
-        columns = self._design.by_column(precision)[:, None]
-        inverse = self._inverse(precision)[:, None]
-        found = start.copy()
-        right = transposed @ targets
-        left = right - transposed @ (matrix @ found) - columns * found
-        enough = ACCURACY**2 * np.sum(right * right / inverse, axis=0)
-        step = left / inverse
-        direction, size = step, np.sum(left * step, axis=0)
-        for _ in range(ITERATIONS):
-            active = size > enough
-            if not active.any():
-                break
-            moved = transposed @ (matrix @ direction) + columns * direction
-            curve = np.sum(direction * moved, axis=0)
-            length = np.where(active, size / np.where(active, curve, 1.0), 0.0)
-            found += length * direction
-            left -= length * moved
-            step = left / inverse
-            last, size = size, np.sum(left * step, axis=0)
-            direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
-        return found
+    def leverages(self, precision: Float64) -> Float64:
+        """Return xᵀ C x of each row of the design."""
+        return self.variance(self._design.matrix, precision)
 
     def solve(self, right: Float64, precision: Float64) -> Float64:
         """Return C, which is diagonal, times ``right``."""
@@ -213,16 +200,85 @@ class Iterative:
         return np.asarray(self._design.squares + self._design.by_column(precision))
 
 
+def solved(
+    design: Design, targets: Float64, precision: Float64, start: Float64, known: Solver
+) -> Float64:
+    """Return M of these targets, (rows, L), as far as it is found from ``start``.
+
+    By conjugate gradients, preconditioned by the C that is ``known``; every step raises the bound.
+    """
+    matrix, transposed = design.matrix, design.transposed
+    columns = design.by_column(precision)[:, None]
+    found = start.copy()
+    left = transposed @ (targets - matrix @ found) - columns * found
+    step = known.solve(left, precision)
+    size = np.sum(left * step, axis=0)
+    direction, enough = step, ACCURACY**2 * size
+    for steps_left in reversed(range(known.steps)):
+        seen = matrix @ direction
+        curve = np.sum(seen * seen, axis=0) + np.sum(columns * direction * direction, axis=0)
+        active = (size > enough) & (curve > 0.0)
+        if not active.any():
+            break
+        length = np.where(active, size / np.where(active, curve, 1.0), 0.0)
+        found += length * direction
+        if steps_left:
+            left -= length * (transposed @ seen + columns * direction)
+            step = known.solve(left, precision)
+            last, size = size, np.sum(left * step, axis=0)
+            direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
+    return found
+
+
 def gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
-    """Return matrixᵀ matrix, made of dense parts.
+    """Return matrixᵀ matrix, by dense parts or by what is not zero, whichever is faster.
 
     >>> gram(csr_array(np.array([[1.0, 2.0], [0.0, 1.0]])), np.dtype(np.float64)).tolist()
     [[1.0, 2.0], [2.0, 5.0]]
     """
-    size = matrix.shape[1]
+    n_rows, size = matrix.shape
+    lengths = np.diff(matrix.indptr).astype(np.float64)
+    if DENSE * float(lengths @ lengths) < float(n_rows) * size * size:
+        return _sparse_gram(matrix, dtype)
     total = np.zeros((size, size), dtype)
     rows = max(1, CHUNK_BYTES // max(1, size * dtype.itemsize))
-    for start in range(0, matrix.shape[0], rows):
+    for start in range(0, n_rows, rows):
         part = matrix[start : start + rows].astype(dtype).toarray()
         total += part.T @ part
     return total
+
+
+def _sparse_gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
+    from hemf.kernels.products import cross_products
+
+    matrix.sort_indices()
+    by_column, size = csr_array(matrix.T), matrix.shape[1]
+    total = np.zeros((size, size), dtype)
+    tables = *_parts(by_column, dtype), *_parts(matrix, dtype)
+    cross_products.compiled(dtype)(0, size, *tables, total)
+    total += np.tril(total, -1).T
+    return total
+
+
+def forms(matrix: csr_array, lower: Array) -> Float64:
+    """Return xᵀCx of each row, given the lower triangle of C.
+
+    >>> forms(csr_array(np.array([[1.0, 2.0]])), np.array([[1.0, 0.0], [3.0, 1.0]])).tolist()
+    [17.0]
+    """
+    from hemf.kernels.products import row_forms
+
+    matrix.sort_indices()
+    found = np.empty(matrix.shape[0])
+    lower = np.ascontiguousarray(lower)
+    row_forms.compiled(lower.dtype)(0, found.size, *_parts(matrix, lower.dtype), lower, found)
+    return found
+
+
+def _parts(matrix: csr_array, dtype: np.dtype[np.floating]) -> tuple[Array, ...]:
+    """Return the arrays of a table as kernels take them."""
+    return (
+        np.ascontiguousarray(matrix.indptr, np.int64),
+        np.ascontiguousarray(matrix.indices, np.int32),
+        np.ascontiguousarray(matrix.data, dtype),
+    )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -115,9 +114,7 @@ class DrawnRegression:
         Of what was told and λ_b at an earlier time, if they are still about the same.
         """
         if self._solver is None or np.abs(np.log(self.precision / self._rough)).max() > STALE:
-            design = self.design
-            weight = np.repeat(np.sqrt(told), np.diff(design.indptr)).astype(design.values.dtype)
-            self._solver = solver(replace(design, values=design.values * weight))
+            self._solver = solver(self.design.weighted(told))
             self._rough = self.precision
         rough, solve = self._rough, self._solver.solve
         covariance = np.linalg.inv(factor_precision)
