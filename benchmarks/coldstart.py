@@ -11,7 +11,10 @@ Cold must be better than the means of the other side, and `few` is to close most
 from cold to warm. Beside `few` stand what the model itself expects its error to be, from the
 uncertainty that it states, and mean + offsets with the best possible shrinkage. `offset known` is
 the error of `cold` if a newcomer's own mean error on what is judged were taken off: what no
-number of ratings could do better by offsets alone.
+number of ratings could do better by offsets alone. `taste known` is the error if everything of a
+newcomer were known from the start as well as `warm` knows it, all ratings in it, but how high it
+rates on average, and the few ratings had nothing to tell but that: `at most` is the part of the
+distance which that closes, with the shrinkage that is best on what is judged.
 
     python benchmarks/coldstart.py                     # six fits; about five minutes of one core
     python benchmarks/coldstart.py --sides user --few 5 10 20
@@ -34,6 +37,7 @@ from hemf.evaluation import rmse
 SIDES = {"user": 0, "item": 1}
 SHARE = 0.1  # of a side that is withheld, and of its ratings that it is judged on
 CLOSED = 0.8
+SHRINKAGES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0)  # of offsets, as of so many ratings
 Columns = list[np.ndarray]
 
 
@@ -101,8 +105,10 @@ def measured(
     def error(model: HeMF) -> float:
         return rmse(judged[2], model.predict(judged[0], judged[1]))
 
-    model = fitted(others)
-    cold, warm = error(model), error(fitted(np.concatenate([others, known])))
+    model, whole = fitted(others), fitted(np.concatenate([others, known]))
+    cold, warm = error(model), error(whole)
+    own = np.concatenate([known, parts["judged"]])
+    level = taste_without_level(model, whole, ratings, own, SIDES[side])
     best = known_offset(model.predict(judged[0], judged[1]), judged, SIDES[side])
     means = rmse(judged[2], other_means(ratings, others, 1 - SIDES[side], judged))
     bare = HeMF(**settings).fit(tuple(column[others] for column in ratings))
@@ -122,9 +128,14 @@ def measured(
         after, expected = rmse(judged[2], mean), np.sqrt(np.mean(std**2))
         closed = (cold - after) / (cold - warm)
         plain = best_offsets(ratings, others, some, SIDES[side], judged)
+        oracle = best_level(ratings, some, parts["judged"], SIDES[side], level)
+        marks = {
+            "offsets": plain,
+            "taste known": oracle,
+            "at most": (cold - oracle) / (cold - warm),
+        }
         print_row(
-            side,
-            {"few": count, "rmse": after, "expected": expected, "closed": closed, "offsets": plain},
+            side, {"few": count, "rmse": after, "expected": expected, "closed": closed} | marks
         )
         if count == min(few) and closed < CLOSED:
             missed.append(f"{side}s with {count} ratings")
@@ -151,6 +162,40 @@ def known_offset(mean: np.ndarray, judged: Columns, which: int) -> float:
     return rmse(judged[2], mean + away[newcomers])
 
 
+def taste_without_level(
+    cold: HeMF, warm: HeMF, ratings: Columns, own: np.ndarray, which: int
+) -> np.ndarray:
+    """Return what is expected of all newcomers' ratings, at ``own``: warm's, but at cold's level.
+
+    By position in ``ratings``; elsewhere nothing.
+    """
+    before, after = (model.predict(ratings[0][own], ratings[1][own]) for model in (cold, warm))
+    _, newcomers = np.unique(ratings[which][own], return_inverse=True)
+    raised = np.bincount(newcomers, after - before) / np.bincount(newcomers)
+    expected = np.full(ratings[2].size, np.nan)
+    expected[own] = after - raised[newcomers]
+    return expected
+
+
+def best_level(
+    ratings: Columns, some: np.ndarray, judged: np.ndarray, which: int, expected: np.ndarray
+) -> float:
+    """RMSE where each newcomer's level is found from ``some``; looks at what it is judged on."""
+    size = int(ratings[which].max()) + 1
+    total = np.bincount(ratings[which][some], ratings[2][some] - expected[some], size)
+    counts = np.bincount(ratings[which][some], minlength=size)
+    low, high = ratings[2].min(), ratings[2].max()
+    return min(
+        rmse(
+            ratings[2][judged],
+            np.clip(
+                expected[judged] + (total / (counts + ridge))[ratings[which][judged]], low, high
+            ),
+        )
+        for ridge in SHRINKAGES
+    )
+
+
 def best_offsets(
     ratings: Columns, others: np.ndarray, some: np.ndarray, which: int, judged: Columns
 ) -> float:
@@ -164,8 +209,7 @@ def best_offsets(
     counts = np.bincount(ratings[which][some], minlength=size)
     base = other_means(ratings, others, 1 - which, judged)
     return min(
-        rmse(judged[2], base + (total / (counts + ridge))[judged[which]])
-        for ridge in (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0)
+        rmse(judged[2], base + (total / (counts + ridge))[judged[which]]) for ridge in SHRINKAGES
     )
 
 

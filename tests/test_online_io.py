@@ -161,6 +161,34 @@ def test_a_file_of_the_first_format_still_opens(tmp_path):
     assert content(old.partial_fit(MORE), tmp_path) == content(model.partial_fit(MORE), tmp_path)
 
 
+NEW = ("doubt", "told")
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_file_from_before_rows_followed_features_opens_as_it_was(online, tmp_path):
+    model = fitted(implicit_features=True)
+    if online:
+        model.partial_fit(MORE)
+    model.save(tmp_path / "new")
+
+    def older(text: bytes) -> bytes:
+        manifest = json.loads(text)
+        manifest["version"] = 3
+        for side in manifest["sides"].values():
+            del side["regression"]["told"], side["regression"]["doubt"]
+        return json.dumps(manifest).encode()
+
+    places = [f"{place}/{name}.npy" for place in ("online/user", "online/item") for name in NEW]
+    gone = dict.fromkeys(places if online else [])
+    rewritten(tmp_path / "new", tmp_path / "old", {MANIFEST: older, **gone})
+    old = HeMF.load(tmp_path / "old")
+    np.testing.assert_array_equal(everything(old), everything(model))
+    for side in old.state_.sides.values():
+        assert not side.regression.doubt.any()
+    old.partial_fit(MORE)
+    assert np.isfinite(everything(old)).all()
+
+
 # -- damage -------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,9 @@ def fit_bytes(ratings: Ratings, options: FitOptions, *, validated: bool) -> int:
 
 
 def regression_bytes(design: Design, n_factors: int) -> int:
-    """Estimate the memory that regressing factors on features takes.
+    """Estimate the memory that regressing factors on features takes, at its height.
+
+    That is when C is found anew while the last one is still there.
 
     >>> import numpy as np
     >>> regression_bytes(Design.of({"few": np.ones((1000, 2))}), 3) < 1e6
@@ -68,10 +70,10 @@ def regression_bytes(design: Design, n_factors: int) -> int:
     """
     size = min(design.n_rows, design.n_columns)
     solutions = 6 * DOUBLE * (n_factors + 1) * (design.n_rows + design.n_columns)
-    entries = 2 * design.values.size * (design.values.itemsize + 4)
+    entries = 6 * design.values.size * (design.values.itemsize + 4)
     if size > DIRECT:
         return solutions + entries
-    matrices = 3 + (design.widths.size if design.n_rows < design.n_columns else 1)
+    matrices = 4 + 2 * (design.widths.size if design.n_rows < design.n_columns else 1)
     itemsize = DOUBLE if size <= PRECISE else design.values.itemsize
     return solutions + entries + matrices * size * size * itemsize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf.inference.batch import BatchState
-from hemf.inference.regress import regress
+from hemf.inference.regress import learn_features, regress
 from hemf.kernels import reference
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
@@ -57,8 +57,7 @@ class Watched:
         """Learn C and λ_b of a side, whose rows are fresh, and update these; see `update_rows`."""
         side = self.state.sides[name]
         assert side.regression is not None
-        precision, before = side.communities.precision[0], side.regression
-        side.regression = before.learnt(precision, self.told[name])
+        learn_features(side, self.told[name], move=True)
         self.among[name] = slow_bound.covariance_among(side)
         return self.update_rows(name)
 

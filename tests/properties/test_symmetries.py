@@ -45,7 +45,8 @@ def permuted_side(side: Side, order: np.ndarray) -> Side:
     if regression is not None:
         design = Design.of({"block": regression.design.matrix[order]})
         design = replace(design, names=regression.design.names, widths=regression.design.widths)
-        regression = replace(regression, design=design)
+        told, doubt = regression.told[order], regression.doubt[order]
+        regression = replace(regression, design=design, told=told, doubt=doubt)
     return replace(
         side,
         regression=regression,

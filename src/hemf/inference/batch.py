@@ -11,10 +11,9 @@ from hemf.engines.threads import Rows, Shared, half_sweep
 from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.moods import Moods, update_moods
-from hemf.inference.regress import regress, with_penalty
+from hemf.inference.regress import learn_features, regress, with_penalty
 from hemf.inference.start import seed_communities
 from hemf.model import bound
-from hemf.model.communities import Statistics
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
 from hemf.model.packing import Float64
 from hemf.model.regression import regression_term
@@ -164,15 +163,11 @@ def update_side(
     precisions are learnt, and the rows follow.
     """
     side = state.sides[name]
-    statistics, told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
+    told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
+    if features and learn_features(side, told, move=learn):
+        told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
     if side.regression is not None:
-        if features:
-            before, precision = side.regression, side.communities.precision[0]
-            side.regression = before.learnt(precision, told, move=learn)
-            if side.regression is not before:
-                statistics, told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
         side.regression = side.regression.heard(float(told @ side.regression.doubt))
-    side.statistics = with_penalty(side, statistics)
     regress(side)
     side.refresh()
 
@@ -185,8 +180,8 @@ def _update_rows(
     learn: bool,
     scales: bool,
     n_jobs: int | None,
-) -> tuple[Statistics, Float64]:
-    """Rows and noise scales; return the rows' statistics, and what ratings tell of each."""
+) -> Float64:
+    """Rows, their statistics and noise scales; return what ratings tell of each row."""
     side = state.sides[name]
     other = state.sides["item" if name == "user" else "user"]
     shared = Shared(
@@ -216,7 +211,8 @@ def _update_rows(
             shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
-    return found.statistics, found.told
+    side.statistics = with_penalty(side, found.statistics)
+    return found.told
 
 
 def learn_noise(state: BatchState) -> None:

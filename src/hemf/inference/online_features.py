@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, vstack
 
+from hemf.inference.regress import learn_features
 from hemf.inference.rowstore import RowStore
 from hemf.inference.settled import OTHER
 from hemf.model import ridge
@@ -170,36 +171,46 @@ def learn(state: OnlineState, name: str) -> bool:
     side, store = state.sides[name], state.stores[name]
     if side.regression is None or not state.is_complete or not is_exact(side.regression.design):
         return False
-    here = (store.listed >= 0).any(axis=1)
-    before = extended(side.regression, design_now(state, name, here), store.doubt)
-    precision, move = side.communities.precision[0], state.options.evb is not None
-    after = before.learnt(precision, np.where(here, store.told, 0.0), move=move)
-    if after is before:
+    here = _renewed(state, name)
+    told = np.where(here, store.told, 0.0)
+    if not learn_features(side, told, move=state.options.evb is not None):
         return False
-    store.scatter += pack((after.penalty - side.regression.penalty)[None])
-    store.doubt[:] = after.doubt
-    side.regression, side.statistics = after, store.statistics
+    store.doubt[:] = side.regression.doubt
+    _take(state, name, side.regression)
     return True
 
 
 def regress(state: OnlineState, name: str) -> None:
     """Bring M to its optimum for the rows as they are, or nearer to it; all else follows."""
-    side, store = state.sides[name], state.stores[name]
+    side = state.sides[name]
     if side.regression is None or not state.is_complete:
         return
-    here = (store.listed >= 0).any(axis=1)
-    before = extended(side.regression, design_now(state, name, here), store.doubt)
+    here = _renewed(state, name)
     targets = side.factor_means - side.membership.astype(np.float64) @ side.communities.mean
     targets[~here] = 0.0
-    after = before.fitted(targets) if is_exact(before.design) else before.moved(targets)
-    side.regression = after
-    shift = store.shift.copy()
-    speak(state, name, after)
-    move_parts(store, store.shift - shift)
-    store.scatter += pack(after.penalty[None])
-    side.statistics = store.statistics
+    exact = is_exact(side.regression.design)
+    _take(state, name, (side.regression.fitted if exact else side.regression.moved)(targets))
     postpone(state, name)
     look(state, name)
+
+
+def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
+    """Let a side's regression be of the features that rows have by now; return which have any."""
+    side, store = state.sides[name], state.stores[name]
+    assert side.regression is not None
+    here: npt.NDArray[np.bool_] = (store.listed >= 0).any(axis=1)
+    side.regression = extended(side.regression, design_now(state, name, here), store.doubt)
+    return here
+
+
+def _take(state: OnlineState, name: str, regression: Regression) -> None:
+    """Let rows and communities follow another regression."""
+    side, store = state.sides[name], state.stores[name]
+    side.regression, shift = regression, store.shift.copy()
+    speak(state, name, regression)
+    move_parts(store, store.shift - shift)
+    store.scatter += pack(regression.penalty[None])
+    side.statistics = store.statistics
 
 
 def look_back(state: OnlineState, name: str) -> None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from hemf.model.bound import factors_term
 from hemf.model.communities import Statistics
 from hemf.model.packing import Float64
-from hemf.model.regression import Regression
+from hemf.model.regression import Regression, regression_term
 from hemf.model.side import Side
 
 
@@ -23,6 +24,26 @@ def regress(side: Side) -> None:
     """Bring M to its optimum for the rows as they are; the statistics follow."""
     if side.regression is not None:
         side.regression, side.statistics = _followed(side, side.regression.fitted(_targets(side)))
+
+
+def learn_features(side: Side, told: Float64, *, move: bool) -> bool:
+    """Bring C to its optimum for what is told of each row and, to ``move``, learn the λ_b.
+
+    These are tried with the q(V) that goes with them, and kept if the bound is higher. What rows
+    believe of V's uncertainty has to follow; return whether there is anything to.
+    """
+    before = side.regression
+    if before is None:
+        return False
+    wanted = before.wanted(side.communities.precision[0]) if move else before.precision
+    if not before.is_stale(wanted, told):
+        return False
+    known, now = before.known(told), before.heard(float(told @ before.doubt))
+    after, statistics = _followed(side, before.under(wanted, told, known).fitted(_targets(side)))
+    if not move or _told(side, after, statistics) < _told(side, now, side.statistics):
+        after, statistics = before.under(before.precision, told, known), side.statistics
+    side.regression, side.statistics = after, statistics
+    return True
 
 
 def _targets(side: Side) -> Float64:
@@ -42,3 +63,11 @@ def _followed(side: Side, after: Regression) -> tuple[Regression, Statistics]:
         first=statistics.first - side.membership.astype(float).T @ change,
         scatter=statistics.scatter + moved,
     )
+
+
+def _told(side: Side, regression: Regression, statistics: Statistics) -> float:
+    """Return what there is in the bound of V and of what it leaves of the rows.
+
+    As rows were found for it, what they believe of V's uncertainty is worth nothing by itself.
+    """
+    return factors_term(statistics, side.communities) + regression_term(regression)

@@ -226,9 +226,9 @@ def with_doubt(
 
     S + c S P S,  S + c (S P S - S),  and 1 - tr(P S)/L.
 
-    >>> held, given, told = with_doubt(np.eye(1) / 2.0, np.eye(1), 0.4, 1)
+    >>> held, given, told = with_doubt(np.eye(1) / 2.0, np.eye(1), 0.5, 1)
     >>> held.tolist(), given.tolist(), told
-    ([[[0.6]]], [[[0.4]]], 0.5)
+    ([[[0.625]]], [[[0.375]]], 0.5)
     """
     more = c * S @ P @ S
     held, given = (np.tile(part, (communities, 1, 1)) for part in (S + more, S + more - c * S))

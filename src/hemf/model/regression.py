@@ -40,8 +40,8 @@ from hemf.model.ridge import Iterative, Solver, Spread, solved, solver
 from hemf.model.stranger import Hint
 
 START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
-LEAP = 1.0  # most that ln λ_b is tried to change by at once
-EAGER = 0.9  # of the step to where γ = x; where features are many, twice as far as is best
+LEAP = 2.0  # most that ln λ_b is tried to change by at once
+EAGER = 2.5  # of the step to where it would be if all else stayed: M and the rows follow
 LEAST_CHANGE = 0.02  # of ln λ_b, or of what is told of a row, that is worth a new factorisation
 LEAST_TOLD = 1e-3  # of a row, for C: less makes no difference
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
@@ -134,53 +134,44 @@ class Regression:
         """Return the same with Σ_i w_i c_i of the rows as they are by now, for the bound."""
         return self._with(spread=replace(self.spread, leverage=leverage))
 
-    def learnt(self, factor_precision: Float64, told: Float64, *, move: bool = True) -> Regression:
-        """Return C at its optimum for what is told of each row and, to ``move``, better λ_b.
-
-        The same regression, where nothing has changed that would be worth the time.
-        """
-        wanted = self.precision
-        if move:
-            wanted = self._within(self.precision * np.exp(self._step(factor_precision)))
-        steps = np.abs(np.log(wanted / self.precision))
-        if steps.max() < LEAST_CHANGE and np.abs(told - self.told).mean() < LEAST_CHANGE:
-            return self
-        before = self._evidence(factor_precision, told)
-        after = self._refitted(wanted, told)
-        if move and after._evidence(factor_precision, told) < before:
-            return self._refitted(self.precision, told)
-        return after
-
-    def _step(self, factor_precision: Float64) -> Float64:
-        """Return by how much ln λ_b is to change.
+    def wanted(self, factor_precision: Float64) -> Float64:
+        """Return λ_b that are worth a try.
 
         At the optimum γ_b = F_b - λ_b tr C_bb, the directions told of, equals
         x_b = λ_b tr(P M_bᵀM_b)/L, so that λ_b γ_b/x_b is where it would be if M and C stayed. They
         follow, and it goes on.
         """
         widths, order = self.design.widths, self.coefficients.shape[1]
+        weighted = (self.coefficients @ factor_precision) * self.coefficients
+        squares = self.design.by_block(np.sum(weighted, axis=1))  # tr(P M_bᵀM_b)
         told = np.maximum(widths - self.precision * self.spread.trace, 1e-12)
-        seen = np.maximum(self.precision * self._squares(factor_precision) / order, 1e-12)
-        return np.asarray(np.clip(EAGER * np.log(told / seen), -LEAP, LEAP))
+        seen = np.maximum(self.precision * squares / order, 1e-12)
+        return self._within(
+            self.precision * np.exp(np.clip(EAGER * np.log(told / seen), -LEAP, LEAP))
+        )
 
-    def _refitted(self, precision: Float64, told: Float64) -> Regression:
-        """Return the best C under these λ_b; M stays."""
+    def is_stale(self, precision: Float64, told: Float64) -> bool:
+        """Whether other λ_b, or what is told of rows by now, are worth a new factorisation."""
+        steps = np.abs(np.log(precision / self.precision))
+        change = np.abs(np.maximum(told, LEAST_TOLD) - self.told)
+        return bool(steps.max() > LEAST_CHANGE or change.mean() > LEAST_CHANGE)
+
+    def known(self, told: Float64) -> Solver:
+        """Return what knows the best C for what is told of rows."""
+        return solver(self.design.weighted(np.maximum(told, LEAST_TOLD)))
+
+    def under(self, precision: Float64, told: Float64, known: Solver) -> Regression:
+        """Return the same with these λ_b and their best C, which ``known`` knows; M stays."""
         told = np.maximum(told, LEAST_TOLD)
-        known = solver(self.design.weighted(told))
-        refitted = replace(
+        changed = replace(
             self,
             precision=precision,
             spread=known.spread(precision),
             told=told,
             doubt=known.leverages(precision) / told,
         )
-        refitted.__dict__["solver"] = known
-        return refitted
-
-    def _evidence(self, factor_precision: Float64, told: Float64) -> float:
-        """Return what there is in the bound of λ_b and C, given M."""
-        cost = float(self.precision @ self._squares(factor_precision))
-        return regression_term(self.heard(float(told @ self.doubt))) - 0.5 * cost
+        changed.__dict__["solver"] = known
+        return changed.heard(float(told @ changed.doubt))
 
     @cached_property
     def spoken(self) -> Spoken:
@@ -225,11 +216,6 @@ class Regression:
     def typical_doubt(self) -> float:
         """What V leaves uncertain of a row on average, in units of Σ."""
         return float(self.doubt.mean()) if self.doubt.size else 0.0
-
-    def _squares(self, factor_precision: Float64) -> Float64:
-        """tr(P M_bᵀM_b) of each block, (B,)."""
-        weighted = (self.coefficients @ factor_precision) * self.coefficients
-        return self.design.by_block(np.sum(weighted, axis=1))
 
     def _within(self, precision: Float64) -> Float64:
         """Return λ_b that can be computed with."""
