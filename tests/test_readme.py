@@ -62,8 +62,10 @@ def test_the_readme_predicts_a_rating_and_how_sure_it_is():
     assert 0 < std < 2
     promised = RATING.search(code)
     assert promised, "the README does not say what to expect"
-    for ours, said in zip((mean, std), promised.groups(), strict=True):
-        assert ours == pytest.approx(float(said), abs=0.1)
+    said, doubt = map(float, promised.groups())
+    assert std == pytest.approx(doubt, abs=0.1)
+    # Other versions of NumPy draw other ratings from the same seed: as far off as that may be.
+    assert abs(mean - said) < 3 * doubt
 
 
 def test_the_example_predicts_and_recommends(tmp_path, monkeypatch, capsys):
