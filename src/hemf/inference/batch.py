@@ -204,11 +204,13 @@ def _update_rows(
     if side.noise_scales is not None and scales:
         counts = np.diff(state.rows[name].indptr)
         errors_in_units = errors / state.noise
+        shape, factor = side.noise_scales.prior_shape, 1.0
         if learn:
-            side.noise_scales, factor = learn_scales(side.noise_scales, errors_in_units, counts)
+            learnt, factor = learn_scales(side.noise_scales, errors_in_units, counts)
+        if learn and state.noise / factor >= NOISE_FLOOR:
+            side.noise_scales = learnt
             state.noise /= factor
-        else:
-            shape = side.noise_scales.prior_shape
+        else:  # σ² would have to be raised again, which lowers the bound
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
     side.statistics = with_penalty(side, found.statistics)

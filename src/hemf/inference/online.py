@@ -183,8 +183,8 @@ class OnlineState:
         counts = {name: self.counts(name) for name in SIDES}
         for name in self.features:
             side, store = self.sides[name], self.stores[name]
-            assert side.regression is not None
-            side.regression = side.regression.heard(float(store.told @ store.doubt))
+            if side.regression is not None and store.told.any():  # or rows do not follow V yet
+                side.regression = side.regression.heard(float(store.told @ store.doubt))
         terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)

@@ -132,14 +132,14 @@ def point(state: OnlineState, name: str) -> None:
     features, side = state.features.get(name), state.sides[name]
     if features is None or features.rests is None or side.regression is None:
         return
-    side._live = Live(
-        state.stores[name].shift, *features.rests, variance_solver(side.regression.design)
-    )
+    side._live = Live(state.stores[name].shift, *features.rests, variance_solver(side.regression))
 
 
-def variance_solver(design: Design) -> Solver | None:
+def variance_solver(regression: Regression) -> Solver | None:
     """Return what knows C well enough at no great cost; None is the regression's own solver."""
-    return None if is_exact(design) else Iterative(design)
+    if is_exact(regression.design):
+        return None
+    return Iterative(regression.design.weighted(regression.told))
 
 
 def is_exact(design: Design) -> bool:

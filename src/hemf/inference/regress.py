@@ -38,11 +38,14 @@ def learn_features(side: Side, told: Float64, *, move: bool) -> bool:
     wanted = before.wanted(side.communities.precision[0]) if move else before.precision
     if not before.is_stale(wanted, told):
         return False
-    known, now = before.known(told), before.heard(float(told @ before.doubt))
-    after, statistics = _followed(side, before.under(wanted, told, known).fitted(_targets(side)))
-    if not move or _told(side, after, statistics) < _told(side, now, side.statistics):
-        after, statistics = before.under(before.precision, told, known), side.statistics
-    side.regression, side.statistics = after, statistics
+    known, statistics = before.known(told), side.statistics
+    if move:
+        now = before.heard(float(told @ before.doubt))
+        bold = before.under(wanted, told, known).fitted(_targets(side))
+        side.regression, side.statistics = _followed(side, bold)
+        if _told(side, bold, side.statistics) >= _told(side, now, statistics):
+            return True
+    side.regression, side.statistics = before.under(before.precision, told, known), statistics
     return True
 
 

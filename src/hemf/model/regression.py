@@ -21,8 +21,9 @@ gradient of what V's uncertainty does to Σ: W = W0 + Σ_i … + MᵀΛM. What e
 
     -½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|)
 
-Σ is taken for known where V's uncertainty meets a row, P⁻¹ for Σ: tied covariances are the limit of
-many degrees of freedom.
+Σ is taken for known where V's uncertainty meets a row, P⁻¹ for Σ, and the part of c_i in W is
+linear in P around where rows were found. So the bound is one where Σ is known; with the ι degrees
+of freedom that q(Σ) has, it may be too high by a share of L/ι of what V's uncertainty is worth.
 """
 
 from __future__ import annotations
@@ -132,7 +133,11 @@ class Regression:
 
     def heard(self, leverage: float) -> Regression:
         """Return the same with Σ_i w_i c_i of the rows as they are by now, for the bound."""
-        return self._with(spread=replace(self.spread, leverage=leverage))
+        changed = self._with(spread=replace(self.spread, leverage=leverage))
+        for name in ("shift", "penalty", "spoken"):  # M and λ_b are the same
+            if name in self.__dict__:
+                changed.__dict__[name] = self.__dict__[name]
+        return changed
 
     def wanted(self, factor_precision: Float64) -> Float64:
         """Return λ_b that are worth a try.
@@ -212,7 +217,7 @@ class Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""
         return replace(self)
 
-    @property
+    @cached_property
     def typical_doubt(self) -> float:
         """What V leaves uncertain of a row on average, in units of Σ."""
         return float(self.doubt.mean()) if self.doubt.size else 0.0
