@@ -169,6 +169,7 @@ def test_a_file_from_before_rows_followed_features_opens_as_it_was(online, tmp_p
     model = fitted(implicit_features=True)
     if online:
         model.partial_fit(MORE)
+    bound = model.elbo_
     model.save(tmp_path / "new")
 
     def older(text: bytes) -> bytes:
@@ -183,6 +184,7 @@ def test_a_file_from_before_rows_followed_features_opens_as_it_was(online, tmp_p
     rewritten(tmp_path / "new", tmp_path / "old", {MANIFEST: older, **gone})
     old = HeMF.load(tmp_path / "old")
     np.testing.assert_array_equal(everything(old), everything(model))
+    assert old.elbo_ == pytest.approx(bound, rel=1e-9)
     for side in old.state_.sides.values():
         assert not side.regression.doubt.any()
     old.partial_fit(MORE)

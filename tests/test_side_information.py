@@ -239,6 +239,19 @@ def test_precisions_of_wide_tables_are_found_from_anywhere(share, monkeypatch):
     assert abs(bounds[0] - bounds[1]) < 3.0
 
 
+def test_ratings_without_noise_do_not_lower_the_bound():
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(60, 4))
+    taste, kinds = features @ rng.normal(size=(4, 2)), rng.normal(size=(30, 2))
+    users, items = np.nonzero(rng.random((60, 30)) < 0.5)
+    ratings = np.sum(taste[users] * kinds[items], axis=1)
+    settings = {**FAST, "max_sweeps": 40, "tol": 1e-12, "dtype": "float64"}
+    fitted = HeMF(**settings).fit((users, items, ratings), user_features=features)
+    bounds = fitted.elbo_history_["total"][12:]
+    assert bounds.size > 20
+    assert np.diff(bounds).min() >= -1e-6 * np.abs(bounds).max()
+
+
 def test_columns_that_are_constant_or_zero_change_nothing(world):
     wide = np.column_stack([world.features, np.ones(N_USERS), np.zeros(N_USERS)])
     sparse = sp.csr_array(np.column_stack([world.features, np.zeros((N_USERS, 2))]))

@@ -288,6 +288,24 @@ def test_beliefs_of_a_row_do_not_move_when_what_is_said_of_it_does() -> None:
     np.testing.assert_allclose(after.covariance[there], before.covariance[there], atol=1e-9)
 
 
+def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What rows have told counts there as well: the best diagonal C for that."""
+    state = learner(np.random.default_rng(11), PLAIN)
+    monkeypatch.setattr(online_features, "CHEAP", 0)
+    online_features.point(state, "user")
+    side = state.sides["user"]
+    design, told = side.regression.design, side.regression.told
+    assert told.mean() < 0.95
+    X = design.matrix.toarray()
+    inverse = (told[:, None] * X**2).sum(axis=0) + design.by_column(side.regression.precision)
+    x = csr_array(X[:1, :2])
+    found = side._live.solver.variance(csr_array(X[:1]), side.regression.precision)
+    assert found[0] == pytest.approx(X[0] ** 2 @ (1.0 / inverse), rel=1e-9)
+    assert side._hint(x).leverage[0] == pytest.approx(X[0, :2] ** 2 @ (1.0 / inverse[:2]), rel=1e-9)
+
+
 def test_counts_beyond_those_seen_count_as_the_last_of_these() -> None:
     counts = np.array([3, 5, 20, 0])
     logs = Logs.of(counts)
