@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from hemf.kernels.blocks import packed
-from hemf.kernels.compile import inner, step
+from hemf.kernels.compile import step
 from hemf.kernels.lanes import WIDTH
 from hemf.kernels.vectors import LANES, add_scaled
 
 SPARE = 2  # lines that `add_doubt` needs beside the room for a matrix
 
 
-@inner
+@step
 def add_doubt(
     start: int,
     count: int,
