@@ -165,6 +165,7 @@ def update_side(
     side = state.sides[name]
     told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
     if features and learn_features(side, told, move=learn):
+        state.noise = max(state.noise, NOISE_FLOOR)  # which scales may have taken it below
         told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
     if side.regression is not None:
         side.regression = side.regression.heard(float(told @ side.regression.doubt))
@@ -204,13 +205,11 @@ def _update_rows(
     if side.noise_scales is not None and scales:
         counts = np.diff(state.rows[name].indptr)
         errors_in_units = errors / state.noise
-        shape, factor = side.noise_scales.prior_shape, 1.0
         if learn:
-            learnt, factor = learn_scales(side.noise_scales, errors_in_units, counts)
-        if learn and state.noise / factor >= NOISE_FLOOR:
-            side.noise_scales = learnt
+            side.noise_scales, factor = learn_scales(side.noise_scales, errors_in_units, counts)
             state.noise /= factor
-        else:  # σ² would have to be raised again, which lowers the bound
+        else:
+            shape = side.noise_scales.prior_shape
             side.noise_scales = scale_posterior(errors_in_units, counts, shape)
     state.squared_error = float(errors @ side.weights)
     side.statistics = with_penalty(side, found.statistics)
