@@ -229,7 +229,8 @@ def test_features_that_are_copies_are_factorised_in_double_precision(rng):
     design = Design.of({"same": np.tile(column, 30)}, np.float32)
     way = ridge.Direct(design)
     way._dtype = np.dtype(np.float32)
-    found = ridge.solved(design, column, np.array([1e-2]), np.zeros((30, 1)), way)
+    start, said = np.zeros((30, 1)), np.zeros((40, 1))
+    found = ridge.solved(design, column, np.array([1e-2]), start, said, way)
     np.testing.assert_allclose(design.matrix @ found, column, rtol=1e-3, atol=1.0)
 
 

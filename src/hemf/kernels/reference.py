@@ -7,7 +7,7 @@ done in float64 whatever the storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -160,56 +160,53 @@ def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
             yield chunk, row
 
 
-def coupled_rows(
+def coupled_rows(*arguments: Any) -> None:
+    """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
+
+    def found(
+        G: Float64, h: Float64, noise: float, precision: Any, pull: Any, log_weight: Any, q: Any
+    ) -> tuple[Float64, Float64, Float64]:
+        means, covariances = posteriors(G, h, noise, precision, pull)
+        return memberships(log_weight, means, covariances), means, covariances
+
+    update_rows(found, *arguments)
+
+
+def mean_field_rows(*arguments: Any) -> None:
+    """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
+
+    def found(
+        G: Float64, h: Float64, noise: float, precision: Any, pull: Any, log_weight: Any, q: Any
+    ) -> tuple[Float64, Float64, Float64]:
+        P = np.array([symmetric(part) for part in precision])
+        P = np.broadcast_to(P, (q.size, *P.shape[1:]))
+        S = np.linalg.inv(G / noise + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
+        m = S @ (h / noise + q @ pull)
+        # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
+        log_q = log_weight + pull @ m - 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m))
+        return shares(log_q), np.tile(m, (q.size, 1)), np.tile(S, (q.size, 1, 1))
+
+    update_rows(found, *arguments)
+
+
+def update_rows(
+    found: Callable[..., tuple[Float64, Float64, Float64]],
     begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
     other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
     pull: Any, log_weight: Any, hold: bool, shift: Any, doubt: Any, root: Any, mean: Any,
     second: Any, membership: Any, errors: Any, told: Any, sizes: Any, firsts: Any, scatters: Any,
     entropies: Any,
 ) -> None:  # fmt: skip
-    """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
+    """Update the rows of chunks begin … end; q_i(d), m_id and S_id of each are as ``found``."""
     for chunk, i in rows_of(begin, end, cuts):
         data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
         G, h = free_part(data[0], data[1], free, pinned)
         f = shift[i] if shift.shape[0] else np.zeros(len(free))
         h = h - G @ f  # what is left of the row is a - f
-        means, covariances = posteriors(G, h, noise[i], precision, pull)
+        before = membership[i].astype(np.float64)
+        q, means, covariances = found(G, h, noise[i], precision, pull, log_weight, before)
         if hold:
-            q = membership[i].astype(np.float64)
-        else:
-            q = memberships(log_weight, means, covariances)
-        membership[i] = q
-        entropies[chunk] += entropy(q, covariances)
-        held = given = covariances
-        if shift.shape[0]:
-            held, given, told[i] = with_doubt(covariances[0], root @ root.T, doubt[i], len(means))
-        mean[i], second[i], errors[i] = row_moments(q, means + f, held, data, free, pinned)
-        add_statistics(q, means, given, sizes[chunk], firsts[chunk], scatters[chunk])
-
-
-def mean_field_rows(
-    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
-    other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    pull: Any, log_weight: Any, hold: bool, shift: Any, doubt: Any, root: Any, mean: Any,
-    second: Any, membership: Any, errors: Any, told: Any, sizes: Any, firsts: Any, scatters: Any,
-    entropies: Any,
-) -> None:  # fmt: skip
-    """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
-    communities = pull.shape[0]
-    P = np.array([symmetric(part) for part in precision])
-    P = np.broadcast_to(P, (communities, *P.shape[1:]))
-    for chunk, i in rows_of(begin, end, cuts):
-        data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
-        G, h = free_part(data[0], data[1], free, pinned)
-        f = shift[i] if shift.shape[0] else np.zeros(len(free))
-        h = h - G @ f
-        q = membership[i].astype(np.float64)
-        S = np.linalg.inv(G / noise[i] + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
-        m = S @ (h / noise[i] + q @ pull)
-        if not hold:  # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
-            q = shares(log_weight + pull @ m - 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m)))
-        means = np.tile(m, (communities, 1))
-        covariances = np.tile(S, (communities, 1, 1))
+            q = before
         membership[i] = q
         entropies[chunk] += entropy(q, covariances)
         held = given = covariances

@@ -119,17 +119,18 @@ class Regression:
 
     def fitted(self, targets: Float64) -> Regression:
         """Return the same with M of E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
-        found = solved(self.design, targets, self.precision, self.coefficients, self.solver)
-        return self._with(coefficients=found)
+        return self._with(coefficients=self._solved(targets, self.solver))
 
     def moved(self, targets: Float64) -> Regression:
         """Return the same in time proportional to the features' non-zeros, whatever their number.
 
         M is nearer to its optimum, if not quite there.
         """
-        diagonal = Iterative(self.design)
-        found = solved(self.design, targets, self.precision, self.coefficients, diagonal)
-        return replace(self, coefficients=found)
+        return replace(self, coefficients=self._solved(targets, Iterative(self.design)))
+
+    def _solved(self, targets: Float64, known: Solver) -> Float64:
+        start = self.coefficients
+        return solved(self.design, targets, self.precision, start, self.shift, known)
 
     def heard(self, leverage: float) -> Regression:
         """Return the same with Σ_i w_i c_i of the rows as they are by now, for the bound."""

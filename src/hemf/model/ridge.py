@@ -201,16 +201,22 @@ class Iterative:
 
 
 def solved(
-    design: Design, targets: Float64, precision: Float64, start: Float64, known: Solver
+    design: Design,
+    targets: Float64,
+    precision: Float64,
+    start: Float64,
+    said: Float64,
+    known: Solver,
 ) -> Float64:
     """Return M of these targets, (rows, L), as far as it is found from ``start``.
 
-    By conjugate gradients, preconditioned by the C that is ``known``; every step raises the bound.
+    ``said`` is X times that. By conjugate gradients, preconditioned by the C that is ``known``;
+    every step raises the bound.
     """
     matrix, transposed = design.matrix, design.transposed
     columns = design.by_column(precision)[:, None]
     found = start.copy()
-    left = transposed @ (targets - matrix @ found) - columns * found
+    left = transposed @ (targets - said) - columns * found
     step = known.solve(left, precision)
     size = np.sum(left * step, axis=0)
     direction, enough = step, ACCURACY**2 * size
