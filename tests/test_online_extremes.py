@@ -14,6 +14,7 @@ from hemf.inference.online import OnlineState
 pytestmark = [
     pytest.mark.filterwarnings("ignore:not all ratings are kept"),
     pytest.mark.filterwarnings("ignore:the bound was still rising"),
+    pytest.mark.filterwarnings("ignore::hemf.errors.OutlierWarning"),
 ]
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hemf.errors import DataError
+from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.inference.online import OnlineState
+from hemf.inference.outliers import is_far
 from hemf.reading.identifiers import CodedIds, as_array
 from hemf.vocabulary import Vocabulary
 
@@ -43,4 +44,26 @@ def check_proportion(state: OnlineState, values: npt.NDArray[np.float32]) -> Non
             f"are about {state.centre:g} ± {state.unit:g}",
             value=float(values[row]),
             row=row,
+        )
+
+
+def warn_far(
+    state: OnlineState, known: tuple[float, float] | None, values: npt.NDArray[np.float32]
+) -> None:
+    """Warn of a rating far outside the range of those learnt before.
+
+    ``known`` is that range where it was observed, None where it was declared or not wanted.
+    """
+    if known is None or not values.size:
+        return
+    low, high = known
+    outside = np.maximum(low - values.astype(np.float64), values - high)
+    row = int(outside.argmax())
+    value = float(values[row])
+    if is_far((low, high), (min(low, value), max(high, value)), state.seen):
+        warn_caller(
+            f"rating {value:g} at row {row} is far outside the ratings learnt before, which are "
+            f"from {low:g} to {high:g}; if it is a mistake, learn the pair again with the right "
+            f"rating, and declare rating_range=({low:g}, {high:g}) to have such ratings refused",
+            OutlierWarning,
         )

@@ -71,6 +71,10 @@ class HistoryWarning(UserWarning):
     """An answer that needs ratings which the model was told not to keep."""
 
 
+class OutlierWarning(UserWarning):
+    """A rating far outside all that were learnt before: a typing error, or another scale."""
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line that called into hemf, however deep inside the reason is found."""
     frame, level = inspect.currentframe(), 1

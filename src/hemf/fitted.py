@@ -63,7 +63,9 @@ class Fitted(Parametrised):
         if not hasattr(self, "state_"):
             self.held_out_, self.history_, self.converged_ = None, [], False
         limits = checked_range(self.rating_range)
-        if isinstance(limits, str):
+        if isinstance(limits, str) and state.observed is not None:
+            limits = state.observed.low, state.observed.high
+        elif isinstance(limits, str):
             known = getattr(self, "rating_range_", None)
             ends = [] if known is None else list(known)
             if values.size:

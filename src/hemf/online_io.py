@@ -18,6 +18,7 @@ from hemf.inference.history import History, RatingBook, by_pair
 from hemf.inference.online import OnlineState
 from hemf.inference.online_features import told
 from hemf.inference.online_options import ALL, OnlineOptions
+from hemf.inference.outliers import Outlier, on_record
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
@@ -66,6 +67,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             for name in _BY_SIDE
         },
         "features": describe_row_features(state, members),
+        "outlier": _describe_outlier(state.outlier),
         "rng": _describe_rng(state.rng),
         "moods": describe_online_moods(state.moods, members),
     }
@@ -116,6 +118,9 @@ def restore_online(
         moods=moods,
         **plain,
     )
+    if state.is_complete:
+        state.observed = on_record(state)
+    state.outlier = _restore_outlier(form.get("outlier"))
     state.even_codes()
     state.features = restore_row_features(form.get("features", {}), state, archive)
     for name in _SIDES:
@@ -292,6 +297,23 @@ def _restore_options(form: dict[str, Any]) -> OnlineOptions:
         "an option of online learning is out of its range",
     )
     return options
+
+
+def _describe_outlier(outlier: Outlier | None) -> dict[str, Any] | None:
+    if outlier is None:
+        return None
+    refreshes = {side: encoded(outlier.refreshes[side]) for side in _SIDES}
+    return {"others": encoded(list(outlier.others)), "refreshes": refreshes}
+
+
+def _restore_outlier(form: dict[str, Any] | None) -> Outlier | None:
+    if form is None:
+        return None
+    low, high = (float(end) for end in decoded(form["others"]))
+    refreshes = {side: float(decoded(form["refreshes"][side])) for side in _SIDES}
+    finite = np.isfinite([low, high, *refreshes.values()]).all()
+    _require(bool(finite), "the record of an outlier is damaged")
+    return Outlier((low, high), refreshes)
 
 
 def _describe_rng(rng: np.random.Generator) -> str:

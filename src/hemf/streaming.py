@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.arrivals import Arrivals, check_proportion
+from hemf.arrivals import Arrivals, check_proportion, warn_far
 from hemf.errors import DataError, ParameterError
 from hemf.inference import origins
 from hemf.inference.batch import BatchState
@@ -224,6 +224,7 @@ def partial_fit(
     if previous is not None and user_ids is not None and item_ids is not None:
         known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
         check_on_record(state, "previous", *known, before)
+    warn_far(state, _observed_range(model), values)
     with uninterrupted(), one_blas_thread():
         before_this, mark = sizes(learner), len(state.book)
         try:
@@ -270,6 +271,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         learner = begin(model, values[:1], options)
         state = learner.state
         check_proportion(state, values)
+        warn_far(state, _observed_range(model), values)
         state.follow(options)
         begun = time.perf_counter()
         codes = state.book.codes(values)
@@ -369,6 +371,14 @@ def check_range(model: Any, values: npt.NDArray[np.float32]) -> None:
                 value=value,
                 row=row,
             )
+
+
+def _observed_range(model: Any) -> tuple[float, float] | None:
+    """Range of the ratings learnt so far; None where a range was declared, or none is wanted."""
+    if not isinstance(checked_range(model.rating_range), str):
+        return None
+    known: tuple[float, float] | None = getattr(model, "rating_range_", None)
+    return known
 
 
 def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Wholes:

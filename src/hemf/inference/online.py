@@ -19,6 +19,7 @@ from hemf.inference import (
     online_moods,
     opening,
     origins,
+    outliers,
     retiring,
     shared,
 )
@@ -98,6 +99,10 @@ class OnlineState:
     """What is known of the rows of sides with features."""
     moods: OnlineMoods | None = None
     """Moods of raters, or None where there are none, and times are not looked at."""
+    observed: outliers.ObservedRange | None = None
+    """Of the ratings on record, where all are; None until it is asked for."""
+    outlier: outliers.Outlier | None = None
+    """The earliest rating on record that is far outside all others, if there is one."""
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -210,7 +215,7 @@ class OnlineState:
         A code of -1 takes the ``previous`` one out. Rows and codes are all known; no pair is there
         twice. ``times`` are looked at where there are moods, and must be there then.
         """
-        rows = {"user": users, "item": items}
+        rows, begun = {"user": users, "item": items}, outliers.refreshes(self)
         added = self._reserve(rows)
         bound = {name: binding.rows(self, name) for name in SIDES}
         if self.options.window != 0:
@@ -235,6 +240,8 @@ class OnlineState:
             if not self.is_complete and (previous >= 0).any():
                 make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
             self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
+        if outliers.observe(self, codes[codes >= 0], previous[previous >= 0], begun):
+            outliers.settle(self, {name: distinct(rows[name]) for name in SIDES})
         if self.options.window > 0:
             retiring.retire(self, added)
         if learn:
@@ -265,6 +272,20 @@ class OnlineState:
         binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), codes)
         return codes
 
+    def _replaced(self, users: Wholes, items: Wholes, codes: Wholes) -> tuple[Wholes, Wholes]:
+        """Codes that a part of a stream adds to the ratings on record, and those it replaces.
+
+        Without a full history nobody asks for them, and both are empty.
+        """
+        if not self.is_complete:
+            return codes[:0], codes[:0]
+        before = self.recall(users, items)
+        pairs = users * np.int64(self.stores["item"].n_rows) + items
+        first = np.unique(pairs, return_index=True)[1]
+        last = pairs.size - 1 - np.unique(pairs[::-1], return_index=True)[1]
+        before = before[first]
+        return codes[last], before[before >= 0]
+
     def predict_then_learn(
         self, users: Wholes, items: Wholes, codes: Wholes, times: Wholes | None = None
     ) -> tuple[Float64, Wholes]:
@@ -280,6 +301,8 @@ class OnlineState:
         for begin in range(0, codes.size, step):
             part = slice(begin, begin + step)
             self._reserve({"user": users[part], "item": items[part]})
+            replaced = self._replaced(users[part], items[part], codes[part])
+            begun = outliers.refreshes(self)
             rows = {name: binding.rows(self, name) for name in SIDES}
             common = {name: binding.shared(self, name) for name in SIDES}
             binding.kernel(self, "stream")(
@@ -294,6 +317,10 @@ class OnlineState:
                 self.sides[name].refresh(self.stores[name].statistics)
                 if shared.is_due(self, name):
                     shared.learn_row_scales(self, name)
+            if outliers.observe(self, *replaced, begun):
+                outliers.settle(
+                    self, {"user": distinct(users[part]), "item": distinct(items[part])}
+                )
             online_moods.learn_when_due(self)
             shared.learn_noise(self, "user", errors[part] if self.options.window == 0 else None)
             shared.learn_priors(self)

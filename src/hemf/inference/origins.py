@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf.engines.threads import Rows
-from hemf.inference import online_features, online_moods, regroup, retiring, shared
+from hemf.inference import online_features, online_moods, outliers, regroup, retiring, shared
 from hemf.inference.batch import SIDES, BatchState, learn_noise, update_side
 from hemf.inference.beginnings import REOPENING, add_rows, widen
 from hemf.inference.fit import FitOptions, first_side, start_state
@@ -79,6 +79,8 @@ def adopt(
         opened_at=state.n_ratings,
         moods=moods,
     )
+    if online.is_complete:
+        online.observed = outliers.ObservedRange.of(book.values, ratings["user"][2])
     online_features.adopt(online)
     for name in SIDES:
         online.point(name)
@@ -188,5 +190,7 @@ def restart(state: OnlineState) -> OnlineState:
     if moods is not None:
         online_moods.learn(fresh)
     fresh.fit, fresh.changes = state.fit, state.changes
+    if state.outlier is not None:  # all rows have been refreshed since it came
+        fresh.outlier = replace(state.outlier, refreshes=dict.fromkeys(SIDES, -1.0))
     fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
     return fresh
