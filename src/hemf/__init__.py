@@ -17,6 +17,7 @@ from hemf.errors import (
     HistoryWarning,
     ModelFileError,
     NotFittedError,
+    OutlierWarning,
     ParameterError,
     UnknownIdError,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "HistoryWarning",
     "ModelFileError",
     "NotFittedError",
+    "OutlierWarning",
     "ParameterError",
     "Ratings",
     "UnknownIdError",
