@@ -55,23 +55,27 @@ class DatasetError(HemfError, OSError):
     """A data set could not be fetched, verified or read."""
 
 
-class ConvergenceWarning(UserWarning):
+class HemfWarning(UserWarning):
+    """Base of every warning that hemf gives on purpose."""
+
+
+class ConvergenceWarning(HemfWarning):
     """The sweeps ran out before the lower bound, or the error on held-out ratings, settled."""
 
 
-class DuplicateWarning(UserWarning):
+class DuplicateWarning(HemfWarning):
     """The same pair was rated more than once; the last rating was kept."""
 
 
-class DatasetWarning(UserWarning):
+class DatasetWarning(HemfWarning):
     """A data set is not the whole of what its owner published."""
 
 
-class HistoryWarning(UserWarning):
+class HistoryWarning(HemfWarning):
     """An answer that needs ratings which the model was told not to keep."""
 
 
-class OutlierWarning(UserWarning):
+class OutlierWarning(HemfWarning):
     """A rating far outside all that were learnt before: a typing error, or another scale."""
 
 

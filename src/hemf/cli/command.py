@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hemf.cli.output import Output
-from hemf.errors import ConvergenceWarning, DuplicateWarning, HemfError, OutlierWarning
+from hemf.errors import HemfError, HemfWarning
 
 INTERRUPTED = 130
 
@@ -53,8 +53,7 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default" if debug else "ignore")
-            for ours in (ConvergenceWarning, DuplicateWarning, OutlierWarning):
-                warnings.simplefilter("always", ours)
+            warnings.simplefilter("always", HemfWarning)
             warnings.showwarning = lambda message, *_, **__: output.remark(f"warning: {message}")
             yield
             print(end="", flush=True)  # what cannot be written is an error of the command
