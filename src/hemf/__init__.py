@@ -9,6 +9,7 @@ HeMF(n_factors=2, rng=0)
 from typing import TYPE_CHECKING, Any
 
 from hemf.errors import (
+    CacheWarning,
     ConvergenceWarning,
     DataError,
     DatasetError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheWarning",
     "ConvergenceWarning",
     "DataError",
     "DatasetError",

@@ -79,6 +79,10 @@ class OutlierWarning(HemfWarning):
     """A rating far outside all that were learnt before: a typing error, or another scale."""
 
 
+class CacheWarning(HemfWarning):
+    """Compiled kernels cannot be written to any cache, and are compiled in every process."""
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line that called into hemf, however deep inside the reason is found."""
     frame, level = inspect.currentframe(), 1

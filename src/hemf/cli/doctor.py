@@ -126,16 +126,18 @@ def _cache() -> str:
 
 
 def _kernel_cache() -> str:
-    import hemf.kernels
+    from hemf.kernels.cache import folders
 
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(chosen) if chosen else Path(hemf.kernels.__path__[0]) / "__pycache__"
-    try:
-        _try_to_write(folder)
-    except OSError:
-        # Numba then keeps them in the user's own cache; only where it finds none it recompiles.
-        return f"{folder} cannot be written to; set NUMBA_CACHE_DIR if kernels compile every time"
-    return f"{folder} can be written to"
+    for folder in folders():
+        try:
+            _try_to_write(folder)
+        except OSError:
+            continue
+        return f"{folder} can be written to"
+    return (
+        f"none of {', '.join(map(str, folders()))} can be written to; "
+        "set NUMBA_CACHE_DIR to a writable folder if kernels compile every time"
+    )
 
 
 def _try_to_write(folder: Path) -> None:

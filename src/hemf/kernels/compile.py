@@ -2,11 +2,10 @@
 
 Every kernel states its argument types, contiguity included: a strided array is a type error
 rather than a kernel that is seven times slower. Compilation happens once for each storage type
-that is asked for, and is cached on disk (in ``NUMBA_CACHE_DIR`` where that is set).
+that is asked for, and is cached on disk (see `hemf.kernels.cache`).
 
-Numba's cache looks at a function's own file alone, and would go on using machine code whose
-helpers in other files have changed. So the cache is kept under a name that holds a digest of all
-files here.
+A kernel calls helpers in other files. So the cache is kept under a digest of all files here: when
+one of them changes, all is compiled again.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from typing import Any, get_type_hints
 import numba
 import numpy as np
 from numba.core import sigutils
+
+from hemf.kernels.cache import KernelCache, warn_if_not_written
 
 _TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
 _lock = threading.Lock()
@@ -41,10 +42,12 @@ _DIGEST = digest(Path(__file__).parent)
 
 
 def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
-    function.__qualname__ += f"_{_DIGEST}"
-    options = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": allocates, **options}
+    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
+    options = {"nogil": True, "error_model": "numpy", "_nrt": allocates, **options}
     decorate: Any = numba.njit(**options)
-    return decorate(function)
+    dispatcher = decorate(function)
+    dispatcher._cache = KernelCache(function, _DIGEST)  # where Numba's cache=True puts its own
+    return dispatcher
 
 
 class Kernel:
@@ -84,6 +87,7 @@ class Kernel:
                     entry = self._dispatcher.compile(_typed(self._signature, names))
                     self._dispatcher.disable_compile(True)
                     self._ready[key] = entry
+            warn_if_not_written()
         return self._ready[key]
 
 

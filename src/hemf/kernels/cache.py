@@ -1,0 +1,170 @@
+"""Machine code of kernels on disk, which only whole files of the right version are loaded from.
+
+Numba's own cache raises an error where it finds no folder to write to, and unpickles whatever a
+file holds. Here a file that cannot be read, or is not as it was written, is the same as no file:
+the kernel is compiled, and the file written again. Files are replaced in one step, and there is no
+index, so processes may share a folder.
+
+Files are looked for in all of `folders`, and written to the first that can be written to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import serialize
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.misc.appdirs import AppDirs
+
+from hemf.errors import CacheWarning, warn_caller
+
+MAGIC = b"hemf kernel 1\n"
+STALE_SECONDS = 3600  # a temporary file of this age is of a process that was killed
+
+_config: Any = numba.config  # Numba has no types
+_app_dirs: Any = AppDirs
+_rebuild: Any = CompileResult._rebuild
+_dumps: Any = serialize.dumps
+_log = logging.getLogger(__name__)
+_failed: list[OSError] = []
+_warned = False
+
+
+def folders() -> list[Path]:
+    """Folders of the cache: NUMBA_CACHE_DIR, beside the source, and in the user's cache."""
+    chosen = [Path(_config.CACHE_DIR) / "hemf"] if _config.CACHE_DIR else []
+    own = Path(_app_dirs(appname="numba", appauthor=False).user_cache_dir) / "hemf"
+    # It begins with "~" for a user who has no home.
+    return [*chosen, Path(__file__).parent / "__pycache__", *([own] if own.is_absolute() else [])]
+
+
+def warn_if_not_written() -> None:
+    """Warn, once in a process, that kernels were compiled and could not be kept."""
+    global _warned
+    if _failed and not _warned:
+        _warned = True
+        warn_caller(
+            "compiled kernels cannot be kept, and every process compiles them again "
+            f"({_failed[0]}). Set NUMBA_CACHE_DIR to a writable folder.",
+            CacheWarning,
+        )
+
+
+class KernelCache(NullCache):
+    """Cache of one function's machine code, as Numba's dispatchers use it.
+
+    ``digest`` names the version of all source files that the function may call.
+    """
+
+    def __init__(self, function: Callable[..., Any], digest: str) -> None:
+        code: Any = getattr(function, "__code__", None)
+        source = _digest_of_file(code.co_filename)
+        self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
+        self._version = (
+            *(MAGIC, digest, source, self._name, function.__qualname__),
+            *(numba.__version__, llvmlite.__version__, sys.version),
+        )
+        # What a function encloses is part of its code, and without the source nothing is certain.
+        self._enabled = source is not None and function.__closure__ is None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled function for this signature, None if it has to be compiled."""
+        if not self._enabled:
+            return None
+        target_context.refresh()
+        key = self._key(sig, target_context.codegen())
+        for folder in folders():
+            path = folder / self._file(key)
+            try:
+                contents = path.read_bytes()
+            except OSError:
+                continue
+            try:
+                return _rebuild(target_context, *pickle.loads(opened(contents, key)))
+            except Exception as error:
+                _log.info("%s is damaged and will be written again: %s", path, error)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write a compiled function; where that is not possible, `warn_if_not_written` says so."""
+        if not self._enabled or data.library.has_dynamic_globals or data.lifted:
+            return
+        key = self._key(sig, data.codegen)
+        contents = sealed(_dumps(data._reduce()), key)
+        first: OSError | None = None
+        for folder in folders():
+            try:
+                replace(folder / self._file(key), contents)
+            except OSError as error:
+                first = first or error
+            else:
+                return
+        if first is not None:
+            _failed.append(first)
+
+    def _key(self, sig: Any, codegen: Any) -> bytes:
+        whole = (*self._version, str(sig), codegen.magic_tuple())
+        return hashlib.blake2b(repr(whole).encode(), digest_size=32).digest()
+
+    def _file(self, key: bytes) -> str:
+        return f"{self._name}-{key.hex()[:24]}.nbc"
+
+
+def sealed(data: bytes, key: bytes) -> bytes:
+    """Return the contents of a file: a checksum of the data and of what they are for, and they.
+
+    >>> opened(sealed(b"code", b"float32"), b"float32")
+    b'code'
+    """
+    return MAGIC + _checksum(data, key) + data
+
+
+def opened(contents: bytes, key: bytes) -> bytes:
+    """Return the data of a file that was `sealed` with the same key; else raise ValueError."""
+    head = len(MAGIC) + 32
+    data = contents[head:]
+    if contents[:head] != MAGIC + _checksum(data, key):
+        raise ValueError("its checksum is wrong")
+    return data
+
+
+def replace(path: Path, contents: bytes) -> None:
+    """Write a file so that others see the old one or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f"{path.name}.*.tmp"):
+        with suppress(OSError):  # another process removes it too
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                left.unlink()
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
+    try:
+        temporary.write_bytes(contents)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _checksum(data: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32, key=key).digest()
+
+
+@cache
+def _digest_of_file(path: str) -> str | None:
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    except OSError:
+        return None
