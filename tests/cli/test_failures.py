@@ -151,3 +151,14 @@ def test_doctor_tells_what_is_broken(hemf, folder):
     assert run.code == 1
     assert "FAIL  cache folder" in run.out
     assert run.err == "hemf: broken: cache folder\n"
+
+
+def test_the_end_of_a_file_is_not_an_interrupt(hemf, folder, monkeypatch):
+    """Click takes an EOFError for Ctrl-C: what went wrong would not be seen."""
+
+    def ended(*_, **__):
+        raise EOFError
+
+    monkeypatch.setattr("hemf.estimator.HeMF.fit", ended)
+    with pytest.raises(RuntimeError, match="ended unexpectedly"):
+        hemf("fit", str(folder / "ratings.csv"))

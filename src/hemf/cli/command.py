@@ -60,6 +60,8 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         output.error("interrupted")
         raise typer.Exit(INTERRUPTED) from None
+    except EOFError as error:  # which Click takes for an interrupt
+        raise RuntimeError("a file or stream ended unexpectedly") from error
     except BrokenPipeError:
         _drop_unwritten()  # whoever read our output has seen enough
         raise typer.Exit(1) from None

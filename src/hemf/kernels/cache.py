@@ -57,9 +57,10 @@ def warn_if_not_written() -> None:
     global _warned
     if _failed and not _warned:
         _warned = True
+        places = ", ".join(map(str, folders()))
         warn_caller(
-            "compiled kernels cannot be kept, and every process compiles them again "
-            f"({_failed[0]}). Set NUMBA_CACHE_DIR to a writable folder.",
+            f"compiled kernels cannot be kept in any of {places} ({_failed[0].strerror}), and every "
+            "process compiles them again. Set NUMBA_CACHE_DIR to a writable folder.",
             CacheWarning,
         )
 
