@@ -161,4 +161,4 @@ def test_the_end_of_a_file_is_not_an_interrupt(hemf, folder, monkeypatch):
 
     monkeypatch.setattr("hemf.estimator.HeMF.fit", ended)
     with pytest.raises(RuntimeError, match="ended unexpectedly"):
-        hemf("fit", str(folder / "ratings.csv"))
+        hemf("fit", "ratings.csv", "-o", "m.hemf")

@@ -59,7 +59,7 @@ def warn_if_not_written() -> None:
         _warned = True
         places = ", ".join(map(str, folders()))
         warn_caller(
-            f"compiled kernels cannot be kept in any of {places} ({_failed[0].strerror}), and every "
+            f"compiled kernels cannot be kept in any of {places} ({_failed[0].strerror}); every "
             "process compiles them again. Set NUMBA_CACHE_DIR to a writable folder.",
             CacheWarning,
         )
