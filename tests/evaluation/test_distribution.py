@@ -121,3 +121,13 @@ def test_tails_have_limits(rng):
     assert np.isinf(tail_freedom(rng.uniform(-1, 1, 5000), least=5, most=200))
     assert np.isinf(tail_freedom(np.zeros(10), least=5, most=200))
     assert np.isinf(tail_freedom(np.ones(1), least=5, most=200))
+
+
+@pytest.mark.parametrize("others", [1, 3, 30])
+def test_residuals_that_are_nearly_all_zero_have_a_freedom(others: int) -> None:
+    """Their likeliest scale is none: it would be halved until it underflows."""
+    residuals = np.zeros(500)
+    residuals[:others] = np.linspace(1.0, 40.0, others)
+    with np.errstate(all="raise", under="ignore"):
+        freedom = tail_freedom(residuals, least=5, most=200)
+    assert freedom >= 5

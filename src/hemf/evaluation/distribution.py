@@ -285,11 +285,16 @@ def tail_freedom(residuals: Vector, *, least: float, most: float) -> float:
 
 
 def _student_scale(squares: Vector, freedom: float) -> float:
-    """Square of the scale that these squares are likeliest from (an EM fixed point)."""
+    """Square of the scale that these squares are likeliest from (an EM fixed point).
+
+    Where nearly all are zero there is none; it is then a small part of what it was at first.
+    """
     scale = float(squares.mean())
+    least = 1e-12 * scale
     for _ in range(200):
         last = scale
         scale = float(np.mean((freedom + 1.0) * squares / (freedom + squares / scale)))
+        scale = max(scale, least)
         if abs(scale - last) <= 1e-8 * last:
             break
     return scale

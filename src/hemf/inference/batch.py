@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -165,7 +166,7 @@ def update_side(
     side = state.sides[name]
     told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
     if features and learn_features(side, told, move=learn):
-        state.noise = max(state.noise, NOISE_FLOOR)  # which scales may have taken it below
+        state.noise = max(state.noise, least_noise(state))  # which scales may have taken it below
         told = _update_rows(state, name, coupled, hold, learn, scales, n_jobs)
     if side.regression is not None:
         side.regression = side.regression.heard(float(told @ side.regression.doubt))
@@ -218,7 +219,12 @@ def _update_rows(
 
 def learn_noise(state: BatchState) -> None:
     """σ² = mean of τ_i υ_j E(r - a·b)²."""
-    state.noise = max(state.squared_error / state.n_ratings, NOISE_FLOOR)
+    state.noise = max(state.squared_error / state.n_ratings, least_noise(state))
+
+
+def least_noise(state: BatchState) -> float:
+    """σ² for which no rating has less than the floor, σ²/(τ_i υ_j) ≥ `NOISE_FLOOR`."""
+    return NOISE_FLOOR * math.prod(float(side.weights.max()) for side in state.sides.values())
 
 
 def sweep(
