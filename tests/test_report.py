@@ -94,9 +94,9 @@ def test_it_shows_the_figures_that_matter(html, model):
 def test_it_recommends_to_the_user_with_most_ratings(html, model):
     counts = np.diff(model.ratings_.by_user.indptr)
     user = model.ratings_.users.ids[counts.argmax()]
-    assert f"Best for {user}" in html
+    assert f"Best for <bdi>{user}</bdi>" in html
     for item in model.recommend(user, 10)[0]:
-        assert f"<td>{item}</td>" in html
+        assert f"<td><bdi>{item}</bdi></td>" in html
 
 
 def test_without_held_out_ratings_it_says_whose_intervals_these_are(model):
@@ -144,7 +144,10 @@ def online(ratings, history, start) -> HeMF:
 
 
 def not_shown(html: str) -> list[str]:
-    return re.findall(r"<h3>([^<]*)</h3>" + NOT_SHOWN, html)
+    return [
+        re.sub("</?bdi>", "", title)
+        for title in re.findall(r"<h3>((?:[^<]|</?bdi>)*)</h3>" + NOT_SHOWN, html)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_what_is_not_known_is_not_shown_and_the_report_says_why(ratings, history
     assert ("learnt online from the beginning" in html) == (start == "from nothing")
     assert ("<span>seconds</span>" in html) == (start == "fitted")
     assert f"<b>{ratings.n_ratings:,}</b><span>ratings learnt from</span>" in html
-    assert f"Best for {user}" in html
+    assert f"Best for <bdi>{user}</bdi>" in html
     assert "Community sizes" in html
     assert ("What was learnt online since" in html) == (start == "fitted")
 
@@ -202,7 +205,7 @@ def test_a_model_whose_every_rating_was_taken_back_has_a_report():
 
 def test_an_example_may_be_a_stranger(model):
     html = render_report(model, example_user="nobody")
-    assert "Best for nobody" in html
+    assert "Best for <bdi>nobody</bdi>" in html
     assert not_shown(html) == ["Rated highest by nobody"]
 
 
@@ -221,3 +224,20 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, model, mon
         write_report(path, model)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
+
+
+def test_names_from_right_to_left_leave_the_text_around_them_alone():
+    """Every one is isolated: figures and commas after it else go to its other side."""
+    people, films = ["שרה", "דוד (תל אביב)", "ann", "محمد"], ["ערב", "3 לילות", "day", "ليل"]
+    data = [(u, i, 1 + (3 * a + b) % 5) for a, u in enumerate(people) for b, i in enumerate(films)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        html = render_report(
+            HeMF(n_factors=1, rng=0).fit(data), title="סרטים", example_user="שרה", held_out=None
+        )
+    body = html[html.index("<body>") :]
+    assert len(RIGHT_TO_LEFT.findall(body)) > 50
+    assert not RIGHT_TO_LEFT.search(re.sub(r"<bdi>.*?</bdi>", "", body))

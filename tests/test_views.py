@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, HeMF, NotFittedError, ParameterError
-from hemf.views import _well_known, community_vectors, json_id
+from hemf.views import _contrast, _well_known, community_vectors, json_id
 
 LEVELS = np.array([[4.5, 1.5], [1.5, 4.5], [3.0, 3.0]])  # of 3 kinds of users for 2 of items
 
@@ -93,6 +93,21 @@ def test_typical_items_are_of_the_kind_that_the_community_likes(planted):
             assert all(4.0 < entry.rating <= 5.0 for entry in typical)
 
 
+def test_a_community_that_rates_low_has_typical_items_too():
+    """They stand out from its own level and from how the item is rated, not from other levels."""
+    expected = np.array([[5.0, 5.0, 4.0, 4.0], [2.5, 1.0, 1.0, 1.5]])
+    shares = np.array([0.5, 0.5])
+    typical, divisive = _contrast(expected, expected, shares, np.array(list("abcd")), 2)
+    assert [entry.id for entry in typical[0]] == ["b", "c"]
+    assert [entry.id for entry in typical[1]] == ["a", "d"]
+    assert [entry.lift for entry in typical[0]] == pytest.approx([0.5, 0.0])
+    assert [entry.lift for entry in typical[1]] == pytest.approx([0.25, 0.25])
+    assert divisive[0].id == "b"
+    lower = np.array([expected[0], expected[0] - 2.0])  # the same tastes on another level
+    alike, _ = _contrast(lower, lower, shares, np.arange(4), 4)
+    assert all(entry.lift == pytest.approx(0.0) for every in alike for entry in every)
+
+
 def test_expected_ratings_are_those_of_the_communities_mean_vectors(planted):
     model = planted[0]
     view = model.communities("user", n=3)
@@ -105,10 +120,11 @@ def test_expected_ratings_are_those_of_the_communities_mean_vectors(planted):
     mean = view.sizes @ expected / view.sizes.sum()
     spread = np.sqrt(view.sizes @ (expected - mean) ** 2 / view.sizes.sum())
     for d, typical in enumerate(view.typical):
+        lift = (expected[d] - expected[d].mean()) - (mean - mean.mean())
         for entry in typical:
             assert entry.rating == pytest.approx(expected[d, row[entry.id]])
-            assert entry.lift == pytest.approx(expected[d, row[entry.id]] - mean[row[entry.id]])
-        best = np.sort(expected[d] - mean)[::-1][:3]
+            assert entry.lift == pytest.approx(lift[row[entry.id]])
+        best = np.sort(lift)[::-1][:3]
         assert [entry.lift for entry in typical] == pytest.approx(best.tolist())
     for entry in view.divisive:
         assert entry.ratings == pytest.approx(expected[:, row[entry.id]].tolist())

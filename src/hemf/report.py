@@ -23,7 +23,7 @@ from hemf.evaluation import Predictive, judge
 from hemf.evaluation import rmse as rmse_of
 from hemf.evaluation.distribution import is_scale
 from hemf.judgement_page import honesty
-from hemf.report_page import Markup, card, cell, interval, page, picture, section, table, tiles
+from hemf.report_page import Markup, card, interval, isolated, page, picture, section, table, tiles
 from hemf.writing import replacing
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def _communities(model: HeMF) -> list[str]:
         ),
         _map(model, biclusters, wide=wide),
         _divisive(users, wide=wide),
-        _typical(users, "Typical items are rated higher here than in the other communities."),
-        _typical(items, "Typical users rate these items higher than those of other communities."),
+        _typical(users),
+        _typical(items),
     ]
 
 
@@ -216,14 +216,20 @@ def _map(model: HeMF, biclusters: Biclusters, *, wide: bool) -> str:
     )
 
 
-def _typical(view: CommunityView, text: str) -> str:
+def _typical(view: CommunityView) -> str:
     other = "items" if view.side == "user" else "users"
+    text = f"Typical {other} have the highest ratings to expect."
+    if len(view) > 1:
+        text = (
+            f"Typical {other} are rated higher here than the means of community and {other[:-1]} "
+            "would have it. Where a community rates low, others may still rate them higher."
+        )
     rows = [
         [
             number,
             f"{size:,.0f}",
-            _listed(cell(id) for id in view.members(number)[:NAMED]),
-            _listed(f"{cell(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical),
+            _listed(isolated(id) for id in view.members(number)[:NAMED]),
+            _listed(f"{isolated(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical),
         ]
         for number, (size, typical) in enumerate(zip(view.sizes, view.typical, strict=True))
     ]
@@ -275,7 +281,7 @@ def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) 
 
 def _recommendations(model: HeMF, user: Any) -> list[str]:
     items, _ = model.recommend(user, RECOMMENDED)
-    name = user if isinstance(user, str) else f"user {user}"
+    name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
     cards = []
     if len(items):
         mean, std = model.predict(user, items, return_std=True)
@@ -287,12 +293,12 @@ def _recommendations(model: HeMF, user: Any) -> list[str]:
         new = "may have been rated: not all ratings are kept" if _gap(model) else "not rated so far"
         cards.append(
             card(
-                f"Best for {name}",
+                Markup(f"Best for {name}"),
                 f"Rating to expect, ± one standard deviation; {new}.",
                 table(["item", "rating", f"{low:g} to {high:g}"], rows, numbers=[1]),
             )
         )
-    return [*cards, _favourites(model, user, f"Rated highest by {name}")]
+    return [*cards, _favourites(model, user, Markup(f"Rated highest by {name}"))]
 
 
 def _favourites(model: HeMF, user: Any, title: str) -> str:

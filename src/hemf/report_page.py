@@ -97,6 +97,17 @@ def cell(value: Any) -> str:
     return value if isinstance(value, Markup) else escape(str(value))
 
 
+def isolated(value: Any) -> Markup:
+    """Return a name as HTML that leaves the order of the text around it alone.
+
+    A name that is written from right to left would else take figures and commas with it.
+
+    >>> isolated("שרה <3"), isolated(Markup("<b>3</b>"))
+    ('<bdi>שרה &lt;3</bdi>', '<b>3</b>')
+    """
+    return value if isinstance(value, Markup) else Markup(f"<bdi>{cell(value)}</bdi>")
+
+
 def page(title: str, subtitle: str, body: Iterable[str]) -> str:
     """Return a whole document.
 
@@ -113,8 +124,8 @@ def page(title: str, subtitle: str, body: Iterable[str]) -> str:
 </head>
 <body>
 <main>
-<h1>{escape(title)}</h1>
-<p>{escape(subtitle)}</p>
+<h1>{isolated(title)}</h1>
+<p>{isolated(subtitle)}</p>
 {"".join(body)}
 </main>
 </body>
@@ -148,13 +159,13 @@ def card(title: str, text: str, content: str, *, wide: bool = False) -> str:
     """
     kind = "card wide" if wide else "card"
     said = f"<p>{escape(text)}</p>" if text else ""
-    return f'<section class="{kind}"><h3>{escape(title)}</h3>{said}{content}</section>'
+    return f'<section class="{kind}"><h3>{cell(title)}</h3>{said}{content}</section>'
 
 
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()
 ) -> str:
-    """Return a table; the columns in ``numbers`` stand right.
+    """Return a table; the columns in ``numbers`` stand right, all other cells are names.
 
     >>> table(["item", "mean"], [["tea", "4.2"]], numbers=[1]).count('class="number"')
     2
@@ -162,7 +173,10 @@ def table(
 
     def line(cells: Sequence[Any], tag: str) -> str:
         marks = [' class="number"' if place in numbers else "" for place in range(len(cells))]
-        parts = (f"<{tag}{m}>{cell(c)}</{tag}>" for c, m in zip(cells, marks, strict=True))
+        parts = (
+            f"<{tag}{mark}>{cell(value) if mark or tag == 'th' else isolated(value)}</{tag}>"
+            for value, mark in zip(cells, marks, strict=True)
+        )
         return f"<tr>{''.join(parts)}</tr>"
 
     body = "".join(line(row, "td") for row in rows)

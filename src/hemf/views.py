@@ -25,13 +25,17 @@ BLOCK = 1 << 20  # ratings that are looked at together
 
 
 class Typical(NamedTuple):
-    """An id of the other side that a community likes more than the communities do on average."""
+    """An id of the other side that sets a community apart."""
 
     id: Any
     rating: float
     """What the community is expected to rate it."""
     lift: float
-    """That rating minus the mean over all communities, weighted by their sizes."""
+    """That rating less the community's mean, less what the id has above the overall mean.
+
+    Means over communities are weighted by their sizes, and those over ids are of all ids that may
+    be named. A community that rates all high, or an id that all like, has no lift of its own.
+    """
 
 
 class Divisive(NamedTuple):
@@ -73,7 +77,7 @@ class CommunityView:
     weights: Floats
     """Expected share of each community among rows yet to come, (D,)."""
     typical: tuple[tuple[Typical, ...], ...]
-    """For each community, what it likes more than the others do, most so first."""
+    """For each community, what has the largest lift, most so first; of one, what it likes best."""
     divisive: tuple[Divisive, ...]
     """What the communities disagree on, most so first; nothing where there is one community."""
 
@@ -205,12 +209,13 @@ def _well_known(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 def _contrast(
     expected: Floats, unclipped: Floats, shares: Floats, ids: NDArray[Any], n: int
 ) -> tuple[tuple[tuple[Typical, ...], ...], tuple[Divisive, ...]]:
-    """Find what each community likes more than the rest, and where they disagree.
+    """Find what sets each community apart, and where they disagree.
 
     ``expected`` is (D, ids); where clipping made ids equal, ``unclipped`` decides.
     """
     names = ids.tolist()
-    lift = expected - shares @ expected
+    away = expected - shares @ expected
+    lift = away - away.mean(axis=1, keepdims=True)
     alone = len(expected) == 1  # nothing to differ from: what it likes best
     typical = tuple(
         tuple(
@@ -221,7 +226,7 @@ def _contrast(
     )
     if alone:
         return typical, ()
-    spread = np.sqrt(shares @ lift**2)
+    spread = np.sqrt(shares @ away**2)
     divisive = tuple(
         Divisive(names[k], tuple(expected[:, k].tolist()), float(spread[k]))
         for k in _largest(spread, np.ptp(unclipped, axis=0), n)
