@@ -218,11 +218,16 @@ def _map(model: HeMF, biclusters: Biclusters, *, wide: bool) -> str:
 
 def _typical(view: CommunityView) -> str:
     other = "items" if view.side == "user" else "users"
-    text = f"Typical {other} have the highest ratings to expect."
+    if view.side == "user":
+        text = "Typical items are those with the highest ratings to expect."
+        beyond = "are rated higher here than the averages of this community and of the item suggest"
+    else:
+        text = "Typical users are those who rate highest."
+        beyond = "rate these items higher than the averages of the items and of the user suggest"
     if len(view) > 1:
         text = (
-            f"Typical {other} are rated higher here than the means of community and {other[:-1]} "
-            "would have it. Where a community rates low, others may still rate them higher."
+            f"Typical {other} {beyond}. Where a community's ratings are low, those elsewhere may "
+            "still be higher."
         )
     rows = [
         [

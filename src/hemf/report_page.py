@@ -78,6 +78,7 @@ td.number { white-space: nowrap; }
 .range u { position: absolute; top: -2px; bottom: -2px; width: 4px; margin-left: -2px;
   border-radius: 2px; background: var(--users); }
 @media (max-width: 800px) { .cards { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 500px) { .whole { white-space: normal; } th, td { padding-right: 8px; } }
 @media print { body { background: none; } .card, .tile { break-inside: avoid; } }
 """
 
