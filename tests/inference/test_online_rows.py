@@ -75,43 +75,47 @@ def test_a_change_taken_back_leaves_the_posterior_as_it_was(
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize(
-    "window",
-    [
-        ALL,
-        0,
-        pytest.param(
-            3,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the rating that the added one pushes into the sums is not as it was there",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", SIDES)
 def test_an_added_rating_taken_out_leaves_the_posterior_as_it_was(
     setting: Setting, window: int, name: str
 ) -> None:
+    """In a bounded history: where there was room for it, and no other had to leave.
+
+    A rating that leaves does so for good. In the list it counted with its other row's posterior;
+    in the sums it counts with that posterior as if the other row had not known of it, or it would
+    be counted twice once that row moves. So the row is not quite where it was, though nothing of
+    the added rating is left: added once more it takes the room that it had, and leaves no trace.
+    """
     rng = np.random.default_rng(8)
     state = learner(rng, setting, window=window, density=0.5)
     users, items, _ = pairs(learner(np.random.default_rng(8), setting, density=0.5))
     there = np.zeros([state.stores[side].n_rows for side in SIDES], bool)
     there[users, items] = True
     free = np.argwhere(~there)
-    for k in rng.choice(len(free), 5, replace=False):
-        pair, i = free[k], int(free[k][SIDES.index(name)])
-        code = int(rng.integers(len(state.book)))
-        before, given = settle(state, name, i), state.stores[name].statistics
+
+    def add(pair: np.ndarray, code: int) -> None:
         for side in SIDES:
             record(state, side, *pair, code)
         if window > 0:
             retire(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
+
+    def take_out(pair: np.ndarray, code: int) -> None:
+        for side in SIDES:
+            record(state, side, *pair, -1, code)
+
+    for k in rng.choice(len(free), 5, replace=False):
+        pair, i = free[k], int(free[k][SIDES.index(name)])
+        code = int(rng.integers(len(state.book)))
+        if window > 0:  # make room
+            add(pair, code)
+            take_out(pair, code)
+        before, given = settle(state, name, i), state.stores[name].statistics
+        add(pair, code)
         moved = settle(state, name, i)
         assert moved["count"] == before["count"] + 1
         assert np.abs(moved["second"] - before["second"]).max() > 1e-3
-        for side in SIDES:
-            record(state, side, *pair, -1, code)
+        take_out(pair, code)
         assert_same_row(settle(state, name, i), before, 1e-8)
         assert_same_statistics(state.stores[name].statistics, given, 1e-8)
 
