@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hemf import ConvergenceWarning, DataError, DuplicateWarning, HeMF, HistoryWarning
 from hemf.evaluation.distribution import is_scale
-from hemf.inference.batch import NOISE_FLOOR
+from hemf.inference.batch import RATING_NOISE_FLOOR
 
 Rng = np.random.Generator
 Table = np.ndarray
@@ -211,7 +211,7 @@ def test_no_rating_has_less_noise_than_the_floor() -> None:
     model = HeMF(max_sweeps=40, rng=0).fit(cut_off(0))
     state = model.state_
     weights = [state.sides[name].weights.max() for name in ("user", "item")]
-    assert state.noise / np.prod(weights) >= 0.2 * NOISE_FLOOR  # scales move within a sweep
+    assert state.noise / np.prod(weights) >= 0.2 * RATING_NOISE_FLOOR  # scales move within a sweep
 
 
 @pytest.mark.slow

@@ -22,6 +22,9 @@ from hemf.model.side import Side
 
 SIDES = ("user", "item")
 NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings that are all explained leave no NaN behind
+RATING_NOISE_FLOOR = (
+    1e-7  # of a single rating, σ²/(τ υ): below, single precision has no digits left
+)
 
 
 @dataclass(frozen=True)
@@ -223,8 +226,9 @@ def learn_noise(state: BatchState) -> None:
 
 
 def least_noise(state: BatchState) -> float:
-    """σ² for which no rating has less than the floor, σ²/(τ_i υ_j) ≥ `NOISE_FLOOR`."""
-    return NOISE_FLOOR * math.prod(float(side.weights.max()) for side in state.sides.values())
+    """σ² for which neither it nor the noise of any rating, σ²/(τ_i υ_j), is below its floor."""
+    weight = math.prod(float(side.weights.max()) for side in state.sides.values())
+    return max(NOISE_FLOOR, RATING_NOISE_FLOOR * weight)
 
 
 def sweep(
