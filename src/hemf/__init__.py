@@ -13,6 +13,7 @@ from hemf.errors import (
     ConvergenceWarning,
     DataError,
     DatasetError,
+    DataWarning,
     DuplicateWarning,
     HemfError,
     HemfWarning,
@@ -22,6 +23,7 @@ from hemf.errors import (
     OutlierWarning,
     ParameterError,
     UnknownIdError,
+    UnknownIdWarning,
 )
 from hemf.estimator import HeMF
 from hemf.ratings import Ratings
@@ -35,6 +37,7 @@ __all__ = [
     "CacheWarning",
     "ConvergenceWarning",
     "DataError",
+    "DataWarning",
     "DatasetError",
     "DuplicateWarning",
     "GibbsHeMF",
@@ -48,6 +51,7 @@ __all__ = [
     "ParameterError",
     "Ratings",
     "UnknownIdError",
+    "UnknownIdWarning",
 ]
 
 

@@ -11,21 +11,40 @@ import warnings
 from typing import Any
 
 PACKAGE = os.path.dirname(__file__) + os.sep
+_LONGEST_MESSAGE = 1000
+_END = 300  # characters of a longer message that are kept from its end
 
 
 class HemfError(Exception):
     """Base of every error that hemf raises on purpose.
 
-    ``value`` is the offending value and ``row`` its position in the input, where there is one.
+    ``value`` is the offending value and ``row`` its position in the input, where there is one. A
+    message of more than 1,000 characters, such as one that quotes a very long id, is cut in the
+    middle; ``value`` is never cut.
 
     >>> HemfError("rating is not a number", value="x", row=3).row
     3
+    >>> len(str(HemfError("user " + "x" * 1_000_000 + " is not known")))
+    1000
     """
 
     def __init__(self, message: str, *, value: Any = None, row: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message))
         self.value = value
         self.row = row
+
+
+def shortened(message: str) -> str:
+    """Cut a very long message in the middle: what is long is an id or a value, not the reason.
+
+    >>> shortened("a" * 2000).count("a")
+    989
+    """
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    left_out = " … (cut) … "
+    begin = _LONGEST_MESSAGE - _END - len(left_out)
+    return message[:begin] + left_out + message[-_END:]
 
 
 class DataError(HemfError, ValueError):
@@ -67,6 +86,14 @@ class DuplicateWarning(HemfWarning):
     """The same pair was rated more than once; the last rating was kept."""
 
 
+class DataWarning(HemfWarning):
+    """Data that can be used, but may not say what was meant."""
+
+
+class UnknownIdWarning(HemfWarning):
+    """Most ids of a call are not known to the model, probably by mistake."""
+
+
 class DatasetWarning(HemfWarning):
     """A data set is not the whole of what its owner published."""
 
@@ -88,4 +115,4 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(shortened(message), category, stacklevel=level)

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import os
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -263,3 +264,48 @@ def test_a_home_directory_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "r.csv").write_text(text(","))
     assert rows_of("~/r.csv") == ROWS
+
+
+def damaged_text():
+    """Text of two values, the second of which is not UTF-8."""
+    ends, letters = np.array([0, 1, 3], np.int32), b"a\xff\xfe"
+    return pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(letters)]
+    )
+
+
+@pytest.mark.parametrize("column", ["user", "item", "rating", "timestamp"])
+def test_text_of_parquet_that_is_not_utf8_is_an_error(tmp_path, column):
+    table = {"user": ["a", "b"], "item": ["x", "y"], "rating": [1.0, 2.0], "timestamp": [1, 2]}
+    table = pa.table({**table, column: damaged_text()})
+    pq.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=f"column '{column}' is not UTF-8 text"):
+        read_columns(tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=f"{column}: the text is damaged or not UTF-8"):
+        read_columns(table)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ms"), pa.date32(), pa.duration("s")])
+@pytest.mark.parametrize("column", ["user", "rating", "timestamp"])
+def test_dates_that_python_does_not_have_are_an_error_or_times(tmp_path, kind, column):
+    is_date = pa.types.is_date32(kind)
+    far = pa.array([2**31 - 1 if is_date else 2**61, 5], pa.int32() if is_date else pa.int64())
+    table = {"user": ["a", "b"], "item": ["x", "y"], "rating": [1.0, 2.0], "timestamp": [1, 2]}
+    pq.write_table(pa.table({**table, column: far.cast(kind)}), tmp_path / "r.parquet")
+    if column == "timestamp" and not pa.types.is_duration(kind):
+        assert len(read_columns(tmp_path / "r.parquet").timestamps) == 2
+        return
+    with pytest.raises(DataError, match=f"{column} .* at row 0"):
+        read_columns(tmp_path / "r.parquet")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_errors_do_not_quote_megabytes(tmp_path, place):
+    row = ["ann", "tea", "3"]
+    row[place] += ",x" if place < 2 else "x" * 3_000_000
+    row[0] += "y" * 3_000_000
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + ",".join(row) + "\n")
+    with pytest.raises(DataError, match="row 0") as caught:
+        read_columns(tmp_path / "r.csv")
+    assert len(str(caught.value)) <= 1000
+    assert len(caught.value.value) > 3_000_000

@@ -103,7 +103,7 @@ def as_column(values: Any, what: str = "column") -> Any:
         values = _from_library(values)
     if not isinstance(values, np.ndarray):
         if not isinstance(values, (list, tuple)):
-            return values  # Arrow
+            return _checked(values, what)  # Arrow
         return _from_objects(values)
     if values.ndim != 1:
         raise DataError(f"{what}: expected one dimension, got shape {values.shape}")
@@ -181,6 +181,19 @@ def _chunked(array: Any) -> Any:
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
+def _checked(column: Any, what: str) -> Any:
+    """Return an Arrow column; text in it has to be UTF-8, which Arrow does not check by itself."""
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if is_text(kind):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{what}: the text is damaged or not UTF-8: {error}") from None
+    return column
+
+
 def _from_library(values: Any) -> Any:
     """Arrow arrays and series of the DataFrame libraries; anything else through NumPy or a list."""
     import pyarrow as pa
@@ -244,7 +257,41 @@ def _factorise(column: Any) -> CodedIds:
     if is_text(kind):
         codes, distinct = _encode(column)
         return CodedIds(codes, distinct.cast(pa.large_string()))
-    return _factorise_objects(np.fromiter(column.to_pylist(), object, count=len(column)))
+    return _factorise_objects(np.fromiter(_python_values(column), object, count=len(column)))
+
+
+def _python_values(column: Any) -> list[Any]:
+    """Return an Arrow column as Python values; some dates are beyond those that Python has."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        for row, value in enumerate(column):
+            try:
+                value.as_py()
+            except (ValueError, OverflowError) as error:
+                reason = f"cannot be an id ({error}); convert the column of {column.type} to text"
+                raise _UnusableIdError(row, python_value(value), reason) from None
+        raise
+    return values
+
+
+def python_value(value: Any) -> Any:
+    """Return an Arrow value as a Python value, or as text where Python has none such.
+
+    >>> import pyarrow as pa
+    >>> python_value(pa.scalar(3)), python_value(pa.scalar(2**40, pa.timestamp("s")))
+    (3, '<value out of range: 1099511627776>')
+    """
+    import pyarrow as pa
+
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return value.cast(pa.string()).as_py()
+    except (pa.ArrowException, ValueError):
+        return str(value.type)
 
 
 def _factorise_close(ids: NDArray[Any]) -> CodedIds | None:

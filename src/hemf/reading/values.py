@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf.errors import DataError
-from hemf.reading.identifiers import as_column, first_missing_row, is_missing, is_text, numbers_of
+from hemf.reading.identifiers import (
+    as_column,
+    first_missing_row,
+    is_missing,
+    is_text,
+    numbers_of,
+    python_value,
+)
 
 
 def ratings_from(column: Any) -> NDArray[np.float32]:
@@ -47,13 +54,14 @@ def timestamps_from(column: Any) -> NDArray[np.int64]:
     if not isinstance(column, np.ndarray):
         column = _decoded(column)
         if pa.types.is_integer(column.type) and not column.null_count:
-            return _cast(column, pa.int64(), "timestamp")
+            return numbers_of(_cast(column, pa.int64(), "timestamp"))
         if is_text(column.type) and not _parses(column.drop_null()[:1], pa.float64()):
             # The type of a text column is settled by its first entry that is there at all.
             column = _dates_from_text(column)
-        if pa.types.is_temporal(column.type):
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             _reject_missing(column, "timestamp")
-            return _cast(column.cast(pa.timestamp("s"), safe=False), pa.int64(), "timestamp")
+            seconds = _cast(column, pa.timestamp("s"), "timestamp", safe=False)
+            return numbers_of(_cast(seconds, pa.int64(), "timestamp"))
     numbers = _numbers(column, "timestamp")
     bad = ~(np.abs(numbers.astype(np.float64)) < 2.0**63)  # NaN is not below either
     if bad.any():
@@ -87,7 +95,7 @@ def _numbers(column: Any, what: str) -> NDArray[Any]:
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        value = column[0].as_py()
+        value = python_value(column[0])
         raise DataError(
             f"{what} {value!r} at row 0 is not a number (the column holds {column.type})",
             value=value,
@@ -131,7 +139,10 @@ def _dates_from_text(column: Any) -> Any:
             return column.cast(kind)
     row = _first(column, lambda text: not _parses(text, pa.timestamp("us")))
     raise _not_a(
-        "time (write ISO dates, or leave the column out)", column[row].as_py(), row, "timestamp"
+        "time (write ISO dates, or leave the column out)",
+        python_value(column[row]),
+        row,
+        "timestamp",
     )
 
 
@@ -142,12 +153,12 @@ def _decoded(column: Any) -> Any:
     return column.cast(column.type.value_type) if is_dictionary else column
 
 
-def _cast(column: Any, kind: Any, what: str) -> NDArray[Any]:
+def _cast(column: Any, kind: Any, what: str, *, safe: bool = True) -> Any:
     import pyarrow as pa
 
     try:
-        return numbers_of(column.cast(kind))
-    except pa.ArrowInvalid as error:
+        return column.cast(kind, safe=safe)
+    except pa.ArrowException as error:
         raise DataError(f"{what}: {error}") from None
 
 
