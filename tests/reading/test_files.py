@@ -308,4 +308,3 @@ def test_errors_do_not_quote_megabytes(tmp_path, place):
     with pytest.raises(DataError, match="row 0") as caught:
         read_columns(tmp_path / "r.csv")
     assert len(str(caught.value)) <= 1000
-    assert len(caught.value.value) > 3_000_000

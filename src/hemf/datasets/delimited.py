@@ -149,8 +149,11 @@ def _fault(
             values[name] = float(field) if kinds[name] == "float32" else int(field)
         except ValueError:
             return f"the {name} is not a number"
-        if not math.isfinite(values[name]):
-            return f"the {name} is not finite"
-        if kinds[name] == "int32" and not -(2**31) <= values[name] < 2**31:
-            return f"the {name} does not fit 32 bits"
+        if kinds[name] == "float32":
+            if not math.isfinite(values[name]):
+                return f"the {name} is not finite"
+            continue
+        bits = int(kinds[name].removeprefix("int"))
+        if not -(2 ** (bits - 1)) <= values[name] < 2 ** (bits - 1):
+            return f"the {name} does not fit {bits} bits"
     return rule(values) if rule is not None else None

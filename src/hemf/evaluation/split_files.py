@@ -122,21 +122,22 @@ def _read(path: Path) -> Splits:
         with np.load(path, allow_pickle=False) as archive:
             kind = int(archive["format"])
             fields = {name: archive[name] for name in _FIELDS} if kind == _FORMAT else {}
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise _damaged(path, str(error)) from error
+            seed, chunks = (int(fields.get(name, 0)) for name in ("seed", "n_chunks"))
+    except Exception as error:  # zipfile, zlib and NumPy raise some twenty kinds
+        raise _damaged(path, str(error) or type(error).__name__) from error
     if kind != _FORMAT:
         raise DataError(
             f"{path} has format {kind}, and this version of hemf reads format {_FORMAT}",
             value=kind,
         )
-    parts, chunks = fields["parts"], int(fields["n_chunks"])
+    parts = fields["parts"]
     protocol = str(fields["protocol"])
     good = parts.ndim == 2 and parts.dtype == np.uint8 and parts.size and parts.max() <= chunks
     if protocol not in PROTOCOLS or not good:
         raise _damaged(path, f"no splits of {chunks} chunks each")
     return Splits(
         protocol=protocol,
-        seed=int(fields["seed"]),
+        seed=seed,
         n_chunks=chunks,
         fingerprint=str(fields["fingerprint"]),
         parts=parts,

@@ -16,7 +16,7 @@ from hemf.errors import DataError
 from hemf.reading.columns import ColumnChoice, locate
 from hemf.reading.files import Source, open_file
 from hemf.reading.identifiers import CodedIds, factorise, numbers_of
-from hemf.reading.values import ratings_from, timestamps_from
+from hemf.reading.values import Values, ratings_from, timestamps_from
 
 if TYPE_CHECKING:
     from hemf.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ class Columns:
 
     users: CodedIds
     items: CodedIds
-    ratings: NDArray[np.float32] | None
+    ratings: Values | None
     timestamps: NDArray[np.int64] | None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from hemf.reading.lines import BLOCK, LONGEST, UNIT_SEPARATOR, Fault, ScannedStr
 
 _FIRST_BYTES = 1 << 16
 _BLANK_LINES = re.compile(rb"(?:[^\S\r\n]*+(?:\r\n?|\n))*+")
+_UNEVEN = re.compile(r"(?s)Row #(\d+): Expected (\d+) columns, got (\d+): (.*)")
 _LINE_END = re.compile(rb"\r\n?|\n")  # as Arrow has it
 
 
@@ -195,8 +195,8 @@ def _parse(
     scanner: Scanner | None = None,
     *,
     spans_lines: bool = False,
-    block: int = BLOCK,
-    on_uneven: Callable[[Any], str] | None = None,
+    block: int | None = None,
+    threads: bool = True,
 ) -> Any:
     import pyarrow as pa
     from pyarrow import csv
@@ -204,14 +204,13 @@ def _parse(
     is_double = len(text.separator) > 1
     reading = csv.ReadOptions(
         column_names=[str(place) for place in range(text.width)],
-        block_size=block,
-        use_threads=on_uneven is None,  # one thread can count rows
+        block_size=block or BLOCK,
+        use_threads=threads,
     )
     parsing = csv.ParseOptions(
         delimiter=UNIT_SEPARATOR.decode() if is_double else text.separator,
         quote_char=False if is_double else '"',
         newlines_in_values=spans_lines,
-        invalid_row_handler=on_uneven,
     )
     converting = csv.ConvertOptions(
         include_columns=chosen,
@@ -227,24 +226,20 @@ def _parse(
 def _explained(
     text: Text, chosen: list[str], n_ids: int, scanner: Scanner, failure: Exception | None
 ) -> Exception:
-    """Find out what Arrow could not read, and in which row."""
+    """Find out what Arrow could not read, and in which row, which a single thread can count."""
     import pyarrow as pa
 
     if "invalid UTF8" in str(failure):
         return not_utf8(text.where)
-    uneven: list[Any] = []
-
-    def note(row: Any) -> str:
-        uneven.append(row)
-        return "error"
-
     block = max(BLOCK, 2 * scanner.longest)
-    with suppress(pa.ArrowInvalid):
-        _parse(text, chosen, n_ids, spans_lines=scanner.spans_lines, block=block, on_uneven=note)
-    if not uneven:
+    try:
+        _parse(text, chosen, n_ids, spans_lines=scanner.spans_lines, block=block, threads=False)
+    except pa.ArrowInvalid as error:
+        failure = error
+    uneven = _UNEVEN.search(str(failure))
+    if uneven is None:
         return DataError(f"{text.where} cannot be read: {failure}", value=text.where)
-    bad = uneven[0]
-    row = bad.number - 1
-    fields = f"{bad.actual_columns} fields instead of {bad.expected_columns}"
-    message = f"{text.where}: row {row} has {fields}: {bad.text!r}"
-    return DataError(message, value=bad.text, row=row)
+    number, expected, found, content = uneven.groups()
+    row = int(number) - 1
+    message = f"{text.where}: row {row} has {found} fields instead of {expected}: {content!r}"
+    return DataError(message, value=content, row=row)

@@ -1,4 +1,4 @@
-"""Columns of numbers: ratings in float32 and times in int64, checked value by value."""
+"""Columns of numbers: ratings as floats and times in int64, checked value by value."""
 
 from __future__ import annotations
 
@@ -19,9 +19,31 @@ from hemf.reading.identifiers import (
     python_value,
 )
 
+Values = NDArray[np.floating[Any]]
+"""Ratings: in float32 where that holds them, else in float64."""
 
-def ratings_from(column: Any) -> NDArray[np.float32]:
-    """Ratings as float32; each one has to be a finite number.
+_NEGLIGIBLE = 1e-6  # of the range of ratings, which rounding may move them by
+_LARGEST_EXACT = 2**53  # whole number up to which float64 has all of them
+
+
+def stored(ratings: Values, *, exact: bool = False) -> Values:
+    """Return ratings in float32 where that makes no difference, else in float64.
+
+    No rating may move by more than a millionth of their range; where ``exact``, by nothing at all.
+
+    >>> stored(np.array([0.1, 0.5])).dtype, stored(np.array([1e9, 1e9 + 1])).dtype
+    (dtype('float32'), dtype('float64'))
+    """
+    if ratings.dtype == np.float32 or not ratings.size:
+        return ratings.astype(np.float32, copy=False)
+    single = ratings.astype(np.float32)
+    moved = float(np.abs(single - ratings).max())
+    allowed = 0.0 if exact else _NEGLIGIBLE * (float(ratings.max()) - float(ratings.min()))
+    return single if moved <= allowed else ratings
+
+
+def ratings_from(column: Any) -> Values:
+    """Ratings as they were given, each a finite number; in float32 where that is exact.
 
     >>> ratings_from([1, 2.5, "3"])
     array([1. , 2.5, 3. ], dtype=float32)
@@ -31,14 +53,32 @@ def ratings_from(column: Any) -> NDArray[np.float32]:
     """
     numbers = _numbers(column, "rating")
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is caught below
-        ratings = numbers.astype(np.float32, copy=False)
-    bad = ~np.isfinite(ratings)
+        bad = ~np.isfinite(numbers.astype(np.float32, copy=False))
     if bad.any():
         row = int(bad.argmax())
         value = numbers[row].item()
         reason = "is too large" if np.isfinite(value) else "is not finite"
         raise DataError(f"rating {value!r} at row {row} {reason}", value=value, row=row)
-    return ratings
+    if numbers.dtype.kind in "iu":
+        _reject_merged(numbers)
+    ratings: Values = numbers if numbers.dtype == np.float32 else numbers.astype(np.float64)
+    return stored(ratings, exact=True)
+
+
+def _reject_merged(numbers: NDArray[Any]) -> None:
+    """Refuse whole numbers so large that different ones are one and the same float."""
+    large = (numbers > _LARGEST_EXACT) | (numbers < -_LARGEST_EXACT)
+    if large.any():
+        values, rows = np.unique(numbers, return_index=True)
+        same = np.flatnonzero(np.diff(values.astype(np.float64)) == 0.0)
+        if same.size:
+            row = int(rows[same[0] + 1])
+            raise DataError(
+                f"rating {numbers[row].item()!r} at row {row} differs from another by less than "
+                "float64 can hold; subtract a constant from all ratings",
+                value=numbers[row].item(),
+                row=row,
+            )
 
 
 def timestamps_from(column: Any) -> NDArray[np.int64]:
@@ -104,10 +144,11 @@ def _numbers(column: Any, what: str) -> NDArray[Any]:
     return numbers_of(column)
 
 
-def _numbers_from_objects(values: NDArray[Any], what: str) -> NDArray[np.float64]:
-    if set(map(type, values)) <= {int, float}:
+def _numbers_from_objects(values: NDArray[Any], what: str) -> NDArray[Any]:
+    kinds = set(map(type, values))
+    if kinds <= {int, float}:
         with suppress(OverflowError):
-            return np.array(values, np.float64)
+            return np.array(values, np.int64 if kinds == {int} else np.float64)
     numbers = np.empty(len(values), np.float64)
     for row, value in enumerate(values):
         if value is None or (is_missing(value) and not isinstance(value, float)):
