@@ -157,10 +157,10 @@ def test_equal_ratings_are_expected_everywhere(rating, rating_range):
     model = fit(table(6, 5, lambda u, i: rating), rating_range=rating_range, **SMALL)
     assert_sensible(model)
     mean, std = model.predict([0, "new"], [0, "new"], return_std=True)
-    np.testing.assert_allclose(mean, np.float32(rating), rtol=1e-5, atol=1e-2)
+    np.testing.assert_allclose(mean, rating, rtol=1e-5, atol=1e-2)
     assert (std < 1.0).all()
     if rating_range == "observed":
-        assert mean.tolist() == [np.float32(rating)] * 2
+        assert mean.tolist() == [rating] * 2
 
 
 def test_a_user_who_always_says_the_same():
@@ -233,6 +233,58 @@ def test_small_differences_of_large_ratings_are_learnt(offset):
     error = model.predict(users, items) - ratings
     assert np.sqrt(np.mean(error**2)) < 0.2
     assert abs(error.mean()) < 0.02
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("offset", [1e9, -1e11])
+def test_ratings_that_float32_cannot_tell_apart_are_learnt(tmp_path, dtype, offset):
+    data = table(15, 12, lambda u, i: offset + (u % 3) + (i % 4) + 0.25)
+    users, items, ratings = map(list, zip(*data, strict=True))
+    settings = {"dtype": dtype, "rng": 0, **SMALL}
+    in_batch = fit(data, **settings)
+    by_and_by = HeMF(**settings)
+    for start in range(0, len(data), 30):
+        by_and_by.partial_fit(data[start : start + 30])
+    for model in (in_batch, by_and_by):
+        assert_sensible(model)
+        assert model.rating_range_ == (min(ratings), max(ratings))
+        mean, std = model.predict(users, items, return_std=True)
+        assert np.sqrt(np.mean((mean - ratings) ** 2)) < 0.3
+        assert 0.001 < std.mean() < 1.0
+        model.partial_fit([(0, 0, offset + 0.5)])
+        assert offset + 0.5 in model.ratings_.by_user.row(0)[1]
+        model.save(tmp_path / "m.hemf")
+        loaded = HeMF.load(tmp_path / "m.hemf")
+        assert loaded.predict(users, items).tolist() == model.predict(users, items).tolist()
+        assert loaded.ratings_.triples()[2].tolist() == model.ratings_.triples()[2].tolist()
+
+
+def test_dtype_float64_keeps_ratings_to_the_bit(tmp_path):
+    data = [(user, item, 0.1 * (user + item)) for user in range(6) for item in range(5)]
+    model = fit(data, dtype="float64", **SMALL)
+    given = [rating for *_, rating in data]
+    assert model.ratings_.by_user.values.tolist() == given
+    model.partial_fit([(6, 0, 0.7)])
+    assert model.ratings_.by_user.values.tolist() == [*given, 0.7]
+    model.save(tmp_path / "m.hemf")
+    assert HeMF.load(tmp_path / "m.hemf").ratings_.by_user.values.tolist() == [*given, 0.7]
+    assert Ratings.from_any(data).by_user.values.dtype == np.float32  # to a millionth, and smaller
+    assert fit(data, **SMALL).ratings_.by_user.values.dtype == np.float32
+
+
+def test_whole_numbers_that_floats_cannot_tell_apart_are_an_error():
+    with pytest.raises(DataError, match="at row 1 differs from another by less than float64"):
+        fit([(0, 0, 2**60), (0, 1, 2**60 + 1), (1, 0, 5)])
+
+
+@pytest.mark.parametrize("kind", [np.float32, float])
+def test_a_rating_is_taken_back_in_whatever_precision_it_is_named(kind):
+    data = (list(range(6)), [0, 1] * 3, np.array([0.1, 0.7, 1.3, 2.9, 3.3, 4.1], kind))
+    for history in ("full", 2):
+        model = HeMF(history=history, rng=0, **SMALL).fit(data)
+        model.partial_fit(([4], [0], [2.2]), previous=[3.3])
+        model.partial_fit(removed=([0], [0], [0.1]))
+        assert model.n_ratings_ == 5
 
 
 def test_one_rating_far_from_all_others():

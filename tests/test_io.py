@@ -434,7 +434,7 @@ def test_a_missing_member_is_named(member, bytes_of_tiny, tmp_path):
         ("ratings/indptr.npy", np.array([0, 3, 1, 6, 10])),
         ("ratings/indices.npy", np.full(10, 4, np.int32)),
         ("ratings/indices.npy", np.full(10, -1, np.int32)),
-        ("ratings/values.npy", np.zeros(10)),
+        ("ratings/values.npy", np.zeros(10, np.int64)),
         ("user/ids-ends.npy", np.array([0, 3, 6, 9, 99])),
         ("user/ids-ends.npy", np.array([0, 3, 6, 6, 6])),
         ("user/ids-text.npy", np.full(12, 255, np.uint8)),

@@ -9,6 +9,7 @@ from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.inference.online import OnlineState
 from hemf.inference.outliers import is_far
 from hemf.reading.identifiers import CodedIds, as_array
+from hemf.reading.values import Values
 from hemf.vocabulary import Vocabulary
 
 Wholes = npt.NDArray[np.int64]
@@ -34,7 +35,7 @@ class Arrivals:
         return np.asarray(self._rows[codes])
 
 
-def check_proportion(state: OnlineState, values: npt.NDArray[np.float32]) -> None:
+def check_proportion(state: OnlineState, values: Values) -> None:
     """Refuse ratings so far from the others that squares of them would overflow."""
     far = np.abs(values.astype(np.float64) - state.centre) > FARTHEST * state.unit
     if far.any():

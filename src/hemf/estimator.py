@@ -308,6 +308,11 @@ class HeMF(Predicting):
         ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
         that is, have a rating in training: strangers get what the model expects of a newcomer, with
         the features that they had in `fit` if any (``unknown="error"``: an error).
+
+        Where most users or items of the call are unknown, be it a single pair, and a mistake is
+        likely, an `UnknownIdWarning` says which: numbers given as text, users and items swapped, a
+        typo. Without a likely mistake one stranger is no reason for a warning; ten or more are, if
+        nobody is known and ``return_known`` is not asked for.
         """
         choice("unknown", unknown, ("prior", "error"))
         return_std = switch("return_std", return_std)
@@ -337,6 +342,8 @@ class HeMF(Predicting):
         if unknown == "error":
             self._refuse("user", user_ids, user_rows < 0)
             self._refuse("item", item_ids, item_rows < 0)
+        strange = {"user": (user_ids, left_rows), "item": (item_ids, right_rows)}
+        self._warn_of_unknown(expected=return_known, **strange)
         left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
         right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
         mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
@@ -352,17 +359,6 @@ class HeMF(Predicting):
         if alone:
             answer = [values[0] for values in answer]
         return answer[0] if len(answer) == 1 else tuple(answer)
-
-    def score(self, ratings: Any, y: Any = None, *, columns: Any = None) -> float:
-        """Return R² of the predictions for ratings, given as `fit` takes them, with or without y.
-
-        1 is perfect; 0 is no better than the mean of these ratings.
-        """
-        from hemf.training import explained_share, rated_pairs
-
-        self._fitted()
-        users, items, actual, times = rated_pairs(ratings, y, columns, like=self.ratings_)
-        return explained_share(actual, self.predict(users, items, timestamps=times))
 
     def recommend(
         self,

@@ -14,6 +14,7 @@ from hemf.arguments import as_ids, as_times
 from hemf.errors import NotFittedError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
+from hemf.unknown import Asked, likely_reason, warn_of_unknown
 
 if TYPE_CHECKING:
     from hemf.inference.batch import BatchState
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
     from hemf.model.side import Moments
     from hemf.ratings import Ratings
+    from hemf.reading.values import Values
     from hemf.sideinfo import Given
     from hemf.streaming import Learner
     from hemf.vocabulary import Vocabulary
@@ -55,7 +57,7 @@ class Fitted(Parametrised):
         self._derived: dict[str, Any] = {}  # found when it is asked for
         self._edition += 1
 
-    def _take(self, learner: Learner, values: npt.NDArray[np.float32]) -> None:
+    def _take(self, learner: Learner, values: Values) -> None:
         """Take over what a learner has made of these ratings."""
         from hemf.options import checked_range
 
@@ -278,11 +280,26 @@ class Fitted(Parametrised):
         if which.any():
             at = int(np.argmax(which))
             value = factorise(ids).decode().item(at)
-            raise UnknownIdError(
-                f"{side} {value!r} at row {at} is not known to the model",
-                value=value,
-                row=at,
+            reason = likely_reason(side, value, *self._own_and_other(side))
+            message = f"{side} {value!r} at row {at} is not known to the model"
+            message += "" if reason is None else f": {reason}"
+            raise UnknownIdError(message, value=value, row=at)
+
+    def _warn_of_unknown(self, *, expected: bool = False, **asked: tuple[Any, Any]) -> None:
+        """Warn where most ids of a side are unknown; of each, ids and the places of moments."""
+        strange = {side: (ids, places < 0) for side, (ids, places) in asked.items()}
+        if any(unknown.any() for _, unknown in strange.values()):
+            warn_of_unknown(
+                *(
+                    Asked(side, ids, unknown, *self._own_and_other(side))
+                    for side, (ids, unknown) in strange.items()
+                ),
+                expected=expected,
             )
+
+    def _own_and_other(self, side: str) -> tuple[Vocabulary, Vocabulary]:
+        users, items = self._vocabularies()
+        return (users, items) if side == "user" else (items, users)
 
     def _to_rating(self, standardised: Floats) -> Floats:
         ratings = self.global_mean_ + self.rating_scale_ * standardised

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hemf.errors import DataError
 from hemf.inference.fit import fit_batch
 from hemf.memory import check_memory
@@ -17,7 +19,7 @@ from hemf.options import (
 from hemf.parameters import functions
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sideinfo import side_information
-from hemf.training import error_on, hold_out, standardised
+from hemf.training import error_on, hold_out, standardised, warn_of_equal
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -41,9 +43,15 @@ def fit(
     if y is not None:
         users, items = pairs_from_any(ratings, columns)
         ratings, columns = (users, items, y), None
-    data = Ratings.from_any(ratings, columns=columns, duplicates=model.duplicates)
+    data = Ratings.from_any(
+        ratings,
+        columns=columns,
+        duplicates=model.duplicates,
+        exact=options.dtype == np.float64,
+    )
     if not data.n_ratings:
         raise DataError("there are no ratings to learn from")
+    warn_of_equal(data)
     if options.moods and data.timestamps is None:
         raise DataError(
             "moods are learnt from when ratings were given, and these have no timestamps; give a "

@@ -341,7 +341,8 @@ def _restore_table(form: Any, archive: zipfile.ZipFile, n_users: int, n_items: i
     n_ratings = (table.values.size,)
     _check("ratings", indptr, np.int64, (n_users + 1,))
     _check("ratings", indices, np.int32, n_ratings)
-    _check("ratings", table.values, np.float32, n_ratings)
+    single = table.values.dtype == np.float32
+    _check("ratings", table.values, np.float32 if single else np.float64, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
     ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
     _require(ordered, "ratings: rows overlap")

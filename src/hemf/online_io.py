@@ -23,6 +23,7 @@ from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
 from hemf.online_features_io import check_voices, describe_row_features, restore_row_features
+from hemf.reading.values import stored
 
 _SIDES = ("user", "item")
 # What a side holds anyway.
@@ -36,7 +37,7 @@ _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
     """Return the JSON form of a state that learns online; its sides are described elsewhere."""
-    members["online/book.npy"] = state.book.values.copy()
+    members["online/book.npy"] = stored(state.book.values, exact=True).copy()
     stores: dict[str, Any] = {}
     for side, store in state.stores.items():
         at = f"online/{side}"
@@ -80,7 +81,8 @@ def restore_online(
     options = _restore_options(form["options"])
     book = RatingBook()
     values = read_array(archive, "online/book.npy")
-    _require(values.dtype == np.float32 and values.ndim == 1, "the book of ratings is damaged")
+    is_book = values.dtype in (np.float32, np.float64) and values.ndim == 1
+    _require(is_book, "the book of ratings is damaged")
     _require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
     book.codes(values)
     _require(len(book) == values.size, "a rating is in the book twice")

@@ -144,6 +144,17 @@ class Predicting(Fitted):
         with self._turn:
             return scores(cast("HeMF", self), users, items, strategy, exploration, rng)
 
+    def score(self, ratings: Any, y: Any = None, *, columns: Any = None) -> float:
+        """Return R² of the predictions for ratings, given as `fit` takes them, with or without y.
+
+        1 is perfect; 0 is no better than the mean of these ratings.
+        """
+        from hemf.training import explained_share, rated_pairs
+
+        self._fitted()
+        users, items, actual, times = rated_pairs(ratings, y, columns, like=self.ratings_)
+        return explained_share(actual, self.predict(users, items, timestamps=times))
+
     @property
     def levels_(self) -> Floats:
         """The distinct ratings seen in training, ascending, as far as ratings are kept."""

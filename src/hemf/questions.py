@@ -14,6 +14,8 @@ from hemf.options import checked_range
 from hemf.parameters import choice
 from hemf.ratings import pairs_from_any
 from hemf.reading.identifiers import factorise
+from hemf.reading.values import Values
+from hemf.unknown import Asked, warn_of_unknown
 from hemf.vocabulary import Vocabulary
 
 RowNumbers = npt.NDArray[Any]
@@ -58,6 +60,11 @@ def asked(users: Any, items: Any, known_users: Known, known_items: Known, unknow
     if unknown == "error":
         _refuse("user", user_ids, user_rows < 0)
         _refuse("item", item_ids, item_rows < 0)
+    elif (user_rows < 0).any() or (item_rows < 0).any():
+        warn_of_unknown(
+            Asked("user", user_ids, user_rows < 0, known_users.ids, known_items.ids),
+            Asked("item", item_ids, item_rows < 0, known_items.ids, known_users.ids),
+        )
     return Pairs(user_rows, item_rows, alone, user_ids, item_ids)
 
 
@@ -71,9 +78,7 @@ def _refuse(side: str, ids: Any, which: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def check_inside(
-    ratings: npt.NDArray[np.float32], rating_range: str | tuple[float, float] | None
-) -> None:
+def check_inside(ratings: Values, rating_range: str | tuple[float, float] | None) -> None:
     """Raise an error that names the first rating outside of a range, if one is given.
 
     >>> check_inside(np.float32([1, 5]), (1, 5))

@@ -14,6 +14,7 @@ from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 from hemf.reading.columns import ColumnChoice
 from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import Columns, read_columns
+from hemf.reading.values import Values, stored
 from hemf.vocabulary import Vocabulary
 
 _DUPLICATES = ("last", "error", "mean")
@@ -32,7 +33,7 @@ class Sparse:
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
-    values: NDArray[np.float32]
+    values: Values
 
     @property
     def n_rows(self) -> int:
@@ -44,7 +45,7 @@ class Sparse:
         """Number of ratings."""
         return len(self.values)
 
-    def row(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def row(self, number: int) -> tuple[NDArray[np.int32], Values]:
         """Rows of the other side that this row has ratings for, and the ratings."""
         span = slice(self.indptr[number], self.indptr[number + 1])
         return self.indices[span], self.values[span]
@@ -79,6 +80,7 @@ class Ratings:
         duplicates: str = "last",
         users: Vocabulary | None = None,
         items: Vocabulary | None = None,
+        exact: bool = False,
     ) -> Ratings:
         """Read ratings, and check every one of them.
 
@@ -93,6 +95,9 @@ class Ratings:
         ``duplicates`` says what to do with a pair rated twice: ``"last"`` of the input wins (with
         a warning), ``"mean"``, or ``"error"``. With ``users`` and ``items``, rows are numbered as
         there and new ids follow; the vocabularies handed in are never changed.
+
+        Ratings are kept in float32 where that moves none of them by more than a millionth of their
+        range, or with ``exact`` by nothing at all; otherwise in float64.
 
         >>> Ratings.from_any((["ann", "bob"], ["tea", "tea"], [5.0, 3.0]))
         Ratings(2 users, 1 items, 2 ratings)
@@ -126,7 +131,7 @@ class Ratings:
             values = _averaged(values, repeated) if duplicates == "mean" else values[keep]
             times = None if times is None else times[keep]
             indptr, indices = _kept(indptr, keep), indices[keep]
-        by_user = Sparse(indptr, indices, values)
+        by_user = Sparse(indptr, indices, stored(values, exact=exact))
         return cls(user_map, item_map, by_user, transposed(by_user, len(item_map)), times)
 
     @classmethod
@@ -136,8 +141,10 @@ class Ratings:
         items: Vocabulary,
         user_rows: NDArray[np.int32],
         item_rows: NDArray[np.int32],
-        values: NDArray[np.float32],
+        values: Values,
         timestamps: NDArray[np.int64] | None = None,
+        *,
+        exact: bool = False,
     ) -> Ratings:
         """Make ratings of row numbers that were checked before; no pair is there twice.
 
@@ -146,7 +153,7 @@ class Ratings:
         Ratings(2 users, 1 items, 1 ratings)
         """
         order, indptr, indices = _sorted_by_user(user_rows, item_rows, len(users), len(items))
-        by_user = Sparse(indptr, indices, values[order])
+        by_user = Sparse(indptr, indices, stored(values, exact=exact)[order])
         times = None if timestamps is None else timestamps[order]
         return cls(users, items, by_user, transposed(by_user, len(items)), times)
 
@@ -171,7 +178,9 @@ class Ratings:
     @cached_property
     def mean(self) -> float:
         """Mean of the ratings."""
-        return float(self.by_user.values.mean(dtype=np.float64)) if self.n_ratings else 0.0
+        if self.minimum == self.maximum:
+            return self.minimum  # without the rounding of a sum
+        return float(self.by_user.values.mean(dtype=np.float64))
 
     @cached_property
     def scale(self) -> float:
@@ -190,7 +199,7 @@ class Ratings:
         """The largest rating."""
         return float(self.by_user.values.max()) if self.n_ratings else 0.0
 
-    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Values]:
         """User row, item row and rating of every entry, in the order of ``by_user``.
 
         >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).triples()[0]
@@ -373,10 +382,11 @@ def _report(
         )
 
 
-def _averaged(values: NDArray[np.float32], repeated: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _averaged(values: Values, repeated: NDArray[np.bool_]) -> NDArray[np.float64]:
     starts = np.flatnonzero(~repeated)
     counts = np.diff(np.append(starts, len(values)))
-    return (np.add.reduceat(values.astype(np.float64), starts) / counts).astype(np.float32)
+    means: NDArray[np.float64] = np.add.reduceat(values.astype(np.float64), starts) / counts
+    return means
 
 
 def _kept(indptr: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -50,6 +50,7 @@ def recommend(
     user_ids, alone = model._ids("user", user)
     rows = model._rows("user", user_ids)
     learnt, places = model._known_and_placed("user", user_ids)
+    model._warn_of_unknown(user=(user_ids, places), expected=return_known)
     left = model._moments("user", with_stranger=bool((learnt < 0).any()))
     right = _item_moments(model)
     allowed = _allowed(model, items)
@@ -93,8 +94,10 @@ def scores(
     choice("strategy", strategy, STRATEGIES)
     exploration = number("exploration", exploration, low=0.0)
     model._fitted()
-    learnt, rows = model._known_and_placed("user", model._ids("user", users)[0])
-    item_learnt, columns = model._known_and_placed("item", model._ids("item", items)[0])
+    user_ids, item_ids = model._ids("user", users)[0], model._ids("item", items)[0]
+    learnt, rows = model._known_and_placed("user", user_ids)
+    item_learnt, columns = model._known_and_placed("item", item_ids)
+    model._warn_of_unknown(user=(user_ids, rows), item=(item_ids, columns))
     left = model._moments("user", with_stranger=bool((learnt < 0).any()))
     right = model._moments("item", with_stranger=bool((item_learnt < 0).any()))
     if not np.array_equal(columns, np.arange(right.mean.shape[0])):

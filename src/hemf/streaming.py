@@ -28,6 +28,7 @@ from hemf.options import checked_range, fit_options, generator, online_options
 from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import Columns
+from hemf.reading.values import Values
 from hemf.takebacks import (
     check_on_record,
     check_possible,
@@ -67,12 +68,15 @@ class Learner:
             users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
             values = state.book.values[codes]
             times = None if state.moods is None else state.moods.time[history.sittings()]
-            self._table = Ratings.from_rows(self.users, self.items, users, items, values, times)
+            exact = state.stores["user"].mean.dtype == np.float64
+            self._table = Ratings.from_rows(
+                self.users, self.items, users, items, values, times, exact=exact
+            )
             self._table_of = state.changes
         return self._table
 
 
-def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) -> Learner:
+def begin(model: HeMF, values: Values, options: OnlineOptions) -> Learner:
     """Return a learner that goes on from a fitted model, or starts from nothing.
 
     ``values`` are ratings that may be looked at to begin with.
@@ -112,7 +116,7 @@ def begin(model: HeMF, values: npt.NDArray[np.float32], options: OnlineOptions) 
         centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
     else:
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
-    if not unit > 1e-6 * max(1.0, abs(centre)):
+    if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
     state = origins.begin(
         OnlineState, fit_options(model), options, centre=centre, unit=unit, rng=rng
@@ -192,7 +196,7 @@ def partial_fit(
             raise DataError("there are no ratings to learn from")
         return
     if read is None:
-        values = np.empty(0, np.float32)
+        values: Values = np.empty(0, np.float32)
         user_ids: CodedIds | None = None
         item_ids: CodedIds | None = None
         times = None
@@ -357,7 +361,7 @@ def _clipped(
     return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
 
 
-def check_range(model: Any, values: npt.NDArray[np.float32]) -> None:
+def check_range(model: Any, values: Values) -> None:
     """Refuse ratings outside a range that was declared."""
     limits = checked_range(model.rating_range)
     if isinstance(limits, tuple):

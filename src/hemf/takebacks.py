@@ -13,6 +13,7 @@ from hemf.errors import DataError
 from hemf.inference.history import RatingBook
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import CodedIds
+from hemf.reading.values import Values
 from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
 
@@ -25,12 +26,14 @@ Wholes = npt.NDArray[np.int64]
 SIDES = ("user", "item")
 
 
-def check_possible(model: HeMF, called: str, values: npt.NDArray[np.float32]) -> None:
+def check_possible(model: HeMF, called: str, values: Values) -> None:
     """Refuse what is said to have been given and lies outside of all that ever was."""
     known = getattr(model, "rating_range_", None)
     if known is None:
         return
-    outside = (values < known[0]) | (values > known[1])
+    # In float32, which ratings may have been kept in.
+    given = values.astype(np.float32)
+    outside = (given < np.float32(known[0])) | (given > np.float32(known[1]))
     if outside.any():
         row = int(outside.argmax())
         value = float(values[row])
@@ -43,7 +46,7 @@ def check_possible(model: HeMF, called: str, values: npt.NDArray[np.float32]) ->
 
 
 def check_on_record(
-    state: OnlineState, called: str, users: Wholes, items: Wholes, values: npt.NDArray[np.float32]
+    state: OnlineState, called: str, users: Wholes, items: Wholes, values: Values
 ) -> None:
     """Refuse what is said to have been given where the history tells otherwise.
 
@@ -54,7 +57,9 @@ def check_on_record(
         return
     codes = state.recall(users[said], items[said])
     kept = np.where(codes >= 0, state.book.values[codes], np.nan)
-    wrong = (codes >= 0) & (kept != values[said])
+    given = values[said].astype(np.float64)
+    # What is on record may have been given, or kept, in float32.
+    wrong = (codes >= 0) & (kept != given) & (kept != given.astype(np.float32))
     if state.is_complete:
         wrong |= codes < 0
     if wrong.any():
@@ -68,12 +73,12 @@ def check_on_record(
         )
 
 
-def given_before(previous: Any, n: int) -> npt.NDArray[np.float32]:
+def given_before(previous: Any, n: int) -> Values:
     """Return what each of n ratings was before, NaN for those that are new."""
     if previous is None:
-        return np.full(n, np.nan, np.float32)
+        return np.full(n, np.nan)
     try:
-        before = np.asarray(previous, np.float32).reshape(-1)
+        before = np.asarray(previous, np.float64).reshape(-1)
     except (TypeError, ValueError):
         raise DataError("previous must be numbers, NaN for a rating that is new") from None
     if before.size != n:
@@ -84,7 +89,7 @@ def given_before(previous: Any, n: int) -> npt.NDArray[np.float32]:
     return before
 
 
-def check_previous(before: npt.NDArray[np.float32], users: Wholes, items: Wholes) -> None:
+def check_previous(before: Values, users: Wholes, items: Wholes) -> None:
     """Refuse a rating said to have been given before by, or of, somebody never seen."""
     wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
     if wrong.any():
@@ -103,7 +108,7 @@ class Taken:
 
     users: Wholes
     items: Wholes
-    values: npt.NDArray[np.float32]
+    values: Values
     ids: tuple[Any, Any]
 
     def codes(self, book: RatingBook) -> Wholes:
@@ -133,7 +138,7 @@ def read_removed(
     else:
         user_ids, item_ids = pairs_from_any(removed, columns, users=users, items=items)
     if values is None:
-        values = np.full(len(user_ids), np.nan, np.float32)
+        values = np.full(len(user_ids), np.nan)
     return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
 
 

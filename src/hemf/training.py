@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.errors import DataError
+from hemf.errors import DataError, DataWarning, warn_caller
 from hemf.ratings import Ratings, Sparse, pairs_from_any
 from hemf.reading.readers import read_columns
 
@@ -37,6 +37,17 @@ def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
         return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))
 
     return {"user": side(ratings.by_user), "item": side(ratings.by_item)}
+
+
+def warn_of_equal(ratings: Ratings) -> None:
+    """Warn where all ratings are equal, as clicks are: they do not tell what is liked more."""
+    if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
+        warn_caller(
+            f"all {ratings.n_ratings:,} ratings are {ratings.minimum:g}, so the model can only "
+            "predict that everywhere. If these are clicks or purchases, add pairs that were not "
+            "chosen, rated 0, or give ratings that differ, such as counts or durations",
+            DataWarning,
+        )
 
 
 def hold_out(

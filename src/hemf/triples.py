@@ -89,7 +89,7 @@ def without_repeats(
     kept = np.sort(last)
     if duplicates == "mean":
         means = np.bincount(inverse, values.astype(np.float64)) / counts
-        values = means[inverse].astype(np.float32)
+        values = means[inverse]
     else:
         warn_caller(
             f"{key.size - first.size} ratings were replaced by a later one of the same pair, such "

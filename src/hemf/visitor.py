@@ -20,7 +20,7 @@ from hemf.parameters import switch, whole_number
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.reading.identifiers import factorise
 from hemf.reading.readers import open_source
-from hemf.reading.values import ratings_from
+from hemf.reading.values import Values, ratings_from, stored
 from hemf.streaming import check_range
 from hemf.triples import in_order
 from hemf.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ class Visitor:
     model: HeMF
     items: npt.NDArray[Any] = field(repr=False)
     """Ids of the items that were rated."""
-    ratings: npt.NDArray[np.float32] = field(repr=False)
+    ratings: Values = field(repr=False)
     """Their ratings."""
     _posterior: Posterior | None = field(default=None, repr=False)
     features: Any = field(default=None, repr=False)
@@ -101,6 +101,7 @@ class Visitor:
             own = self.posterior
             ids, alone = model._ids("item", items)
             rows, places = model._known_and_placed("item", ids)
+            model._warn_of_unknown(item=(ids, places))
             right = model._moments("item", with_stranger=bool((rows < 0).any()))
             left = np.zeros(rows.size, np.int64)
             mean, variance = predictive.pair_moments(
@@ -148,9 +149,7 @@ def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any, features: Any) -
     return Visitor(model, items, values, _fold(model, items, values, features), features)
 
 
-def _fold(
-    model: HeMF, items: npt.NDArray[Any], values: npt.NDArray[np.float32], features: Any
-) -> Posterior:
+def _fold(model: HeMF, items: npt.NDArray[Any], values: Values, features: Any) -> Posterior:
     """Return the posterior of a row with these ratings of these items."""
     state = model._fitted()
     side, other = state.sides["user"], state.sides["item"]
@@ -162,6 +161,7 @@ def _fold(
     weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
     if -1 in rows.tolist():  # for a few rows, NumPy takes ten times as long to find out
         _, places = model._known_and_placed("item", items)
+        model._warn_of_unknown(item=(items, places))
         expected = model._moments("item", with_stranger=True)
         rated = Moments(expected.mean.take(places, 0), expected.second.take(places, 0))
         weight[rows < 0] = 1.0
@@ -190,9 +190,7 @@ def _is_empty(ratings: Any) -> bool:
     return isinstance(ratings, list | tuple | dict) and not ratings
 
 
-def _read(
-    model: HeMF, ratings: Any, y: Any, columns: Any
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+def _read(model: HeMF, ratings: Any, y: Any, columns: Any) -> tuple[npt.NDArray[Any], Values]:
     """Return items and ratings: pairs of these, a mapping, or ratings with one user."""
     users, items = model._vocabularies()
     if y is not None:
@@ -231,7 +229,7 @@ def _read(
 
 def _as_they_are(
     items: tuple[Any, ...], numbers: tuple[Any, ...]
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]] | None:
+) -> tuple[npt.NDArray[Any], Values] | None:
     """Return items and ratings that need no second look, as a few from a program do not.
 
     None where anything about them is out of the ordinary, were it right or wrong.
@@ -245,7 +243,7 @@ def _as_they_are(
         ids = np.array(items, np.int64 if kinds == {int} else object)
     except OverflowError:
         return None
-    return ids, np.array(numbers, np.float64).astype(np.float32)
+    return ids, stored(np.array(numbers, np.float64), exact=True)
 
 
 def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tuple[Any, Any]:

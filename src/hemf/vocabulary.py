@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import reduce
 from itertools import repeat
 from typing import Any
 
@@ -15,6 +17,8 @@ _BULK = 8  # looking up more than 1/8 as many ids as are known: hash them all at
 _PLACES = 8  # for each id, at most, of a table of whole numbers …
 _FREE_PLACES = 4096  # … and some more
 _FAR = 2**62
+_SEARCHES = 100  # for similar ids, in all
+_ALIKE = 1000  # more ids that share a part with a text are not looked through
 
 
 class _Table:
@@ -78,6 +82,7 @@ class Vocabulary:
         self._index: dict[Any, int] | None = None  # built when first needed
         self._table: _Table | None = None  # instead of an index, where ids are suitable
         self._asked = 0  # ids looked up so far
+        self._searches = 0  # for similar ids so far
         self.add(ids)
 
     def __len__(self) -> int:
@@ -159,6 +164,40 @@ class Vocabulary:
         False
         """
         return bool((self._find(coded.distinct) >= 0).all())
+
+    def similar(self, text: str, *, spread: int = 2) -> list[str]:
+        """Return ids of text that have the numbers of ``text`` and a third of it, and its length.
+
+        Of more than 1,000 such ids none: they are alike anyway. After a hundred searches, unknown
+        ids are usual here, and there are no more.
+
+        >>> Vocabulary(["Matrix", "Alien", "matrx"]).similar("matrix")
+        ['Matrix', 'matrx']
+        """
+        if self._searches >= _SEARCHES or not self._size or not _is_utf8(text):
+            return []
+        if self._text is None and self._objects().dtype != object:
+            return []
+        self._searches += 1
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known = self._text
+        if known is None:
+            texts = [id for id in self.ids.tolist() if isinstance(id, str) and _is_utf8(id)]
+            known = pa.array(texts, pa.large_string())
+        for digits in re.findall("[0-9]+", text):
+            known = known.filter(pc.match_substring(known, digits))
+        length = pc.utf8_length(known)
+        known = known.filter(pc.less_equal(pc.abs(pc.subtract(length, len(text))), spread))
+        lower = pc.utf8_lower(known)
+        third = max(1, len(text) // 3)
+        # An id with two typos has one of three parts without any.
+        parts = text[:third], text[third:-third] or text, text[-third:]
+        shared = reduce(pc.or_, (pc.match_substring(lower, part.lower()) for part in parts))
+        chosen = known.filter(shared)
+        similar: list[str] = chosen.to_pylist() if len(chosen) <= _ALIKE else []
+        return similar
 
     def copy(self) -> Vocabulary:
         """Make an independent copy with the same rows.
@@ -250,6 +289,14 @@ class Vocabulary:
             self._table = self._table.with_more(self._objects()[:end], start)
         if self._index is not None:
             self._index.update(zip(as_array(distinct).tolist(), range(start, end), strict=True))
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it is text that Arrow can hold: some, and without half surrogates."""
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_plain(ids: Any, *, fewer_than: int) -> bool:

@@ -316,3 +316,26 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(timeout=30) == 1
+
+
+def test_a_likely_mistake_is_one_warning_on_stderr_also_with_json(hemf, tmp_path):
+    rows = "".join(f"{u},{i},{(u * i) % 5}\n" for u in range(100, 112) for i in range(1, 9))
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + rows)
+    (tmp_path / "swapped.csv").write_text("user,item\n1,100\n2,101\n")
+    model = tmp_path / "m.hemf"
+    hemf("fit", tmp_path / "r.csv", "-o", model, "--set", "max_sweeps=3")
+    for arguments in (
+        ("predict", model, tmp_path / "swapped.csv"),
+        ("explain", model, "1", "100"),
+        ("recommend", model, "--user", "1"),
+    ):
+        for more in ((), ("--json",)):
+            run = hemf(*arguments, *more)
+            assert run.code == 0
+            assert run.err.count("warning: ") == 1
+            assert "swapped" in run.err or "1 is one of the items" in run.err
+        assert run.json
+        assert not hemf(*arguments, "--json", "--quiet").err
+    (tmp_path / "clicks.csv").write_text("user,item,rating\n" + "1,2,1\n3,4,1\n")
+    run = hemf("fit", tmp_path / "clicks.csv", "-o", model, "--json")
+    assert run.err.count("warning: all 2 ratings are 1") == 1

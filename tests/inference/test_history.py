@@ -247,7 +247,7 @@ def test_codes_are_places_in_the_order_of_first_sight(batches: list[list[float]]
         assert codes.tolist() == [seen[value] for value in batch]
     assert book.values.tolist() == list(seen)
     assert len(book) == len(seen)
-    assert book.values.dtype == np.float32
+    assert book.values.dtype == np.float64
 
 
 @settings(deadline=None)

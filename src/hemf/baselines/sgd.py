@@ -159,6 +159,12 @@ class SGD(Parametrised):
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
         check_inside(values, self.rating_range)
+        if values.dtype != np.float32:
+            raise DataError(
+                "these ratings differ by less than float32 can hold, which is what this model "
+                "learns from; subtract a constant from all of them"
+            )
+        values = values.astype(np.float32, copy=False)
         judged = None if validation is None else validation_pairs(validation, data)[:3]
         users, user_rows = rated_ids(data.users, user_rows)
         items, item_rows = rated_ids(data.items, item_rows)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hemf.cli.output import Output
-from hemf.errors import HemfError, HemfWarning
+from hemf.errors import DataWarning, HemfError, HemfWarning, UnknownIdWarning
 
 INTERRUPTED = 130
 
@@ -54,7 +54,17 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("default" if debug else "ignore")
             warnings.simplefilter("always", HemfWarning)
-            warnings.showwarning = lambda message, *_, **__: output.remark(f"warning: {message}")
+            said: set[str] = set()  # a command may ask the model about the same ids twice
+
+            def show(message: Warning | str, *_: Any, **__: Any) -> None:
+                if str(message) not in said:
+                    said.add(str(message))
+                    if isinstance(message, DataWarning | UnknownIdWarning):
+                        output.warning(str(message))
+                    else:
+                        output.remark(f"warning: {message}")
+
+            warnings.showwarning = show
             yield
             print(end="", flush=True)  # what cannot be written is an error of the command
     except KeyboardInterrupt:

@@ -21,12 +21,13 @@ UNLIMITED = 10_000  # columns, where nobody's screen is the limit
 class Output:
     """What a command prints with.
 
-    With ``json`` the result is one JSON document and nothing else is said but errors; ``quiet``
-    leaves out progress and remarks.
+    With ``json`` the result is one JSON document and nothing else is said but errors and warnings
+    of likely mistakes; ``quiet`` leaves out progress, remarks and warnings.
     """
 
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
         self.json = json
+        self.quiet = quiet
         self.silent = json or quiet
 
     @property
@@ -79,6 +80,11 @@ class Output:
         """Say something on stderr, unless silence was asked for."""
         if not self.silent:
             self._say(text)
+
+    def warning(self, text: str) -> None:
+        """Warn on stderr of a likely mistake, also with --json, unless --quiet was asked for."""
+        if not self.quiet:
+            self._say(f"warning: {text}")
 
     def error(self, text: str) -> None:
         """Say on stderr what went wrong, whatever was asked for."""

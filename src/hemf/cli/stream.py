@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hemf.evaluation import CurvePoint, Prequential
     from hemf.reading.readers import Columns
+    from hemf.reading.values import Values
     from hemf.vocabulary import Vocabulary
 
 
@@ -134,7 +135,7 @@ class Rows:
 
     users: NDArray[Any]
     items: NDArray[Any]
-    ratings: NDArray[np.float32]
+    ratings: Values
     times: NDArray[np.int64] | None
     start: int
     order: str

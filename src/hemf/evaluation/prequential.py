@@ -141,7 +141,9 @@ class Prequential:
         batch_size: int = 1,
         test: tuple[Any, ...] | None = None,
     ) -> None:
-        values = np.asarray(ratings, dtype=np.float32)
+        values = np.asarray(ratings)
+        if values.dtype != np.float32:
+            values = values.astype(np.float64)
         user_codes, item_codes = factorise(users, "user"), factorise(items, "item")
         lengths = {len(user_codes), len(item_codes), len(values)}
         # Others would have to take a keyword that means nothing to them.

@@ -100,7 +100,8 @@ def ranking_metrics(
     learnt, withheld = Ratings.from_any(train), Ratings.from_any(test)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ParameterError(f"n is {n!r}; it must be a whole number of 1 or more", value=n)
-    least = _above(learnt.mean) if relevant is None else relevant
+    kind = learnt.by_user.values.dtype.type
+    least = _above(learnt.mean, kind) if relevant is None else relevant
     if not isinstance(least, int | float | np.number) or not np.isfinite(least):
         raise ParameterError(f"relevant is {relevant!r}; it must be a number", value=relevant)
     if not learnt.n_ratings:
@@ -163,14 +164,14 @@ def top_columns(scores: NDArray[np.floating], n: int) -> Rows:
     return np.where(np.isneginf(best), -1, np.take_along_axis(chosen, order, axis=1))
 
 
-def _above(mean: float) -> float:
-    """Return the least rating above a mean: ratings are float32, which is coarser than the mean.
+def _above(mean: float, kind: type[np.floating[Any]] = np.float32) -> float:
+    """Return the least rating of a type above a mean: float32 is coarser than the mean.
 
     >>> bool(_above(3.0) > np.float32(3.0)), bool(_above(3.1) <= np.float32(3.2))
     (True, True)
     """
-    nearest = np.float32(mean)
-    return float(nearest if nearest > mean else np.nextafter(nearest, np.float32(np.inf)))
+    nearest = kind(mean)
+    return float(nearest if nearest > mean else np.nextafter(nearest, kind(np.inf)))
 
 
 def _wanted(learnt: Ratings, withheld: Ratings, least: float, column: Rows) -> tuple[Sparse, int]:
@@ -179,7 +180,7 @@ def _wanted(learnt: Ratings, withheld: Ratings, least: float, column: Rows) -> t
     A pair that is in training too is no recommendation, and is left out.
     """
     users, items, values = withheld.triples()
-    liked = values >= np.float32(least)  # as ratings are kept: 3.3 is less there
+    liked = values >= values.dtype.type(least)  # as ratings are kept: in float32 3.3 is less
     user_rows = learnt.users.rows(withheld.users.ids)[users[liked]]
     item_rows = learnt.items.rows(withheld.items.ids)[items[liked]]
     columns = column[item_rows]  # -1 is the last

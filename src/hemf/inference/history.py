@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Values = npt.NDArray[np.float32]
+Values = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.unsignedinteger[Any]]
@@ -39,6 +39,8 @@ def by_pair(name: str, indptr: Integers, others: RowNumbers) -> tuple[Integers, 
 class RatingBook:
     """The distinct rating values, numbered in the order in which they were first seen.
 
+    They are kept in float64, which holds every value that is given.
+
     >>> book = RatingBook()
     >>> book.codes(np.float32([4, 3.5, 4])).tolist(), book.values.tolist()
     ([0, 1, 0], [4.0, 3.5])
@@ -47,7 +49,7 @@ class RatingBook:
     """
 
     def __init__(self) -> None:
-        self._values: Values = np.empty(0, np.float32)
+        self._values: Values = np.empty(0, np.float64)
         self._count = 0
         # Most values are in the long index, the latest in a short one: where every rating is
         # another number, adding one would otherwise move millions.
@@ -63,6 +65,7 @@ class RatingBook:
 
     def known(self, values: Values) -> Integers:
         """Return the code of each value, -1 for those not in the book, which stays as it is."""
+        values = values.astype(np.float64, copy=False)
         codes = self._recent.find(values)
         if len(self._settled.values):
             missed = np.flatnonzero(codes < 0)
@@ -75,7 +78,7 @@ class RatingBook:
         codes = self.known(values)
         new = codes < 0
         if new.any():
-            self._add(values[new])
+            self._add(values[new].astype(np.float64))
             codes = self.known(values)
         return codes
 
@@ -115,7 +118,7 @@ class _Index(NamedTuple):
 
     @classmethod
     def empty(cls) -> _Index:
-        return cls(np.empty(0, np.float32), np.empty(0, np.uint32))
+        return cls(np.empty(0, np.float64), np.empty(0, np.uint32))
 
     def find(self, wanted: Values) -> Integers:
         if not len(self.values):

@@ -19,7 +19,7 @@ from hemf.errors import ParameterError
 from hemf.evaluation import passes, random_split, rmse
 from hemf.ratings import Ratings
 
-Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]
+Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.floating[Any]]]
 Progress = Callable[[float, str], None]
 """Called with the share that is done, and a word on how it stands."""
 

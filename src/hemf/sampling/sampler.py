@@ -22,7 +22,7 @@ from hemf.questions import Known, Pairs, asked, check_inside
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sampling.average import Draw, RunningMoments, averaged
 from hemf.sampling.draws import Floats, RowNumbers
-from hemf.training import validation_pairs
+from hemf.training import validation_pairs, warn_of_equal
 from hemf.vocabulary import Vocabulary
 
 Flags = npt.NDArray[np.bool_]
@@ -166,6 +166,7 @@ class Sampler(Parametrised):
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         check_inside(data.by_user.values, self.rating_range)
+        warn_of_equal(data)
         return data
 
     def _sample(
