@@ -188,7 +188,7 @@ def fuzz_text(
     separator: str,
     make: Callable[[Rng], Rows],
     names: tuple[str, ...] | None,
-    read: Callable[[Path], int],
+    read: Callable[[Path], list[str]],
     *,
     quotes: bool = True,
     all_rows: bool = True,
@@ -212,12 +212,18 @@ def fuzz_text(
         if not is_valid:
             content = damaged(content, rng)
         path = folder / name
-        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        packed = content
+        if path.suffix == ".gz":
+            packed = gzip.compress(content)
+            if not is_valid and rng.random() < 0.5:
+                packed = damaged(packed, rng)
+        path.write_bytes(packed)
         text.BLOCK = int(rng.choice([40, 200, 1 << 20]))
-        found = read(path)  # an error ends it here
+        ids = read(path)  # an error ends it here
+        found = len(ids)
         if is_valid:
-            if found != len(rows):
-                raise LostRowsError(f"{found} of {len(rows)} rows were read")
+            if ids != [row[0] for row in rows]:
+                raise LostRowsError(f"{found} of {len(rows)} rows were read, or others")
             return
         begin = separator.join(names) if names else None
         if not all_rows or (begin and not content.startswith(begin.encode() + b"\n")):
@@ -231,16 +237,20 @@ def fuzz_text(
     return once
 
 
-def n_ratings(path: Path) -> int:
-    return len(read_columns(path).users)
+def as_text(ids: Any) -> list[str]:
+    return [str(id) for id in ids.tolist()]
 
 
-def n_of(read: Callable[[Path], Any]) -> Callable[[Path], int]:
-    return lambda path: len(read(path).users)
+def of_ratings(path: Path) -> list[str]:
+    return as_text(read_columns(path).users.decode())
 
 
-def n_pairs(path: Path) -> int:
-    return len(read_columns(path, rated=False).users)
+def of_pairs(path: Path) -> list[str]:
+    return as_text(read_columns(path, rated=False).users.decode())
+
+
+def of(read: Callable[[Path], Any]) -> Callable[[Path], list[str]]:
+    return lambda path: as_text(read(path).users)
 
 
 # -- other files ------------------------------------------------------------------------------
@@ -278,11 +288,11 @@ def broken_text(n: int, rng: Rng) -> Any:
     return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(ends), pa.py_buffer(letters)])
 
 
-def fuzz_parquet(read: Callable[[Path], int]) -> Callable[[Path, Rng], None]:
+def fuzz_parquet(read: Callable[[Path], list[str]]) -> Callable[[Path, Rng], None]:
     def once(folder: Path, rng: Rng) -> None:
         n = int(rng.integers(1, 30))
         columns = {
-            "user": pa.array([str(rng.choice(IDS)) for _ in range(n)]),
+            "user": pa.array([f"{rng.choice(IDS)} {number}" for number in range(n)]),
             "item": pa.array(rng.integers(0, 9, n)),
             "rating": pa.array(rng.integers(1, 11, n) / 2),
             "timestamp": pa.array(rng.integers(0, 2**31, n)),
@@ -301,15 +311,15 @@ def fuzz_parquet(read: Callable[[Path], int]) -> Callable[[Path, Rng], None]:
         harmed = not is_valid and rng.random() < 0.5
         if harmed:
             path.write_bytes(damaged(content, rng))
-        found = read(path)
+        found = len(read(path))
         if not harmed and found != n:
             raise LostRowsError(f"{found} of {n} rows were read")
 
     return once
 
 
-def n_features(path: Path) -> int:
-    return len(read_feature_file(path, "user").ids)
+def of_features(path: Path) -> list[str]:
+    return [str(id) for id in read_feature_file(path, "user").ids]
 
 
 def feature_rows(rng: Rng) -> Rows:
@@ -373,27 +383,27 @@ def fuzz_netflix(folder: Path, rng: Rng) -> None:
 NAMES = ("user", "item", "rating", "timestamp")
 MOVIELENS = ("userId", "movieId", "rating", "timestamp")
 READERS: dict[str, Callable[[Path, Rng], None]] = {
-    "csv": fuzz_text("r.csv", ",", ratings_rows, NAMES, n_ratings),
-    "csv without names": fuzz_text("r.csv", ",", number_rows, None, n_ratings),
-    "csv.gz": fuzz_text("r.csv.gz", ",", ratings_rows, NAMES, n_ratings),
-    "tsv": fuzz_text("r.tsv", "\t", ratings_rows, NAMES, n_ratings),
-    "dat": fuzz_text("r.dat", "::", ratings_rows, NAMES, n_ratings, quotes=False),
-    "u.data": fuzz_text("u.data", "\t", number_rows, None, n_ratings),
-    "pairs": fuzz_text("p.csv", ",", ratings_rows, NAMES[:2], n_pairs),
-    "parquet": fuzz_parquet(n_ratings),
+    "csv": fuzz_text("r.csv", ",", ratings_rows, NAMES, of_ratings),
+    "csv without names": fuzz_text("r.csv", ",", number_rows, None, of_ratings),
+    "csv.gz": fuzz_text("r.csv.gz", ",", ratings_rows, NAMES, of_ratings),
+    "tsv": fuzz_text("r.tsv", "\t", ratings_rows, NAMES, of_ratings),
+    "dat": fuzz_text("r.dat", "::", ratings_rows, NAMES, of_ratings, quotes=False),
+    "u.data": fuzz_text("u.data", "\t", number_rows, None, of_ratings),
+    "pairs": fuzz_text("p.csv", ",", ratings_rows, NAMES[:2], of_pairs),
+    "parquet": fuzz_parquet(of_ratings),
     "features csv": fuzz_text(
-        "f.csv", ",", feature_rows, ("user", "age", "city", "genres"), n_features
+        "f.csv", ",", feature_rows, ("user", "age", "city", "genres"), of_features
     ),
-    "features parquet": fuzz_parquet(n_features),
-    "movielens tabs": fuzz_text("u.data", "\t", number_rows, None, n_of(read_tabs), quotes=False),
+    "features parquet": fuzz_parquet(of_features),
+    "movielens tabs": fuzz_text("u.data", "\t", number_rows, None, of(read_tabs), quotes=False),
     "movielens ::": fuzz_text(
-        "ratings.dat", "::", number_rows, None, n_of(read_double_colon), quotes=False
+        "ratings.dat", "::", number_rows, None, of(read_double_colon), quotes=False
     ),
     "movielens csv": fuzz_text(
-        "ratings.csv", ",", number_rows, MOVIELENS, n_of(read_csv), quotes=False
+        "ratings.csv", ",", number_rows, MOVIELENS, of(read_csv), quotes=False
     ),
     "eachmovie": fuzz_text(
-        "vote.txt", "\t", vote_rows, None, n_of(read_votes), quotes=False, all_rows=False
+        "vote.txt", "\t", vote_rows, None, of(read_votes), quotes=False, all_rows=False
     ),
     "packed": fuzz_packed,
     "splits": fuzz_splits,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import DataWarning, HeMF, UnknownIdError, UnknownIdWarning
+from hemf.evaluation import Prequential
 from hemf.unknown import close_ids
 from hemf.vocabulary import Vocabulary
 
@@ -144,3 +145,11 @@ def test_ids_are_searched_a_limited_number_of_times(names):
 def test_equal_ratings_are_a_warning(rating):
     with pytest.warns(DataWarning, match=f"all 40 ratings are {rating:g}, .* clicks"):
         HeMF(**SMALL).fit((np.arange(40) % 9, np.arange(40) % 13, np.full(40, rating)))
+
+
+def test_newcomers_of_a_stream_are_no_reason_for_a_warning():
+    model = HeMF(**SMALL)
+    assert not said(lambda: Prequential(model, USERS, ITEMS, STARS, batch_size=30).run())
+    model.partial_fit((USERS, ITEMS, STARS))
+    later = Prequential(model, USERS + 900, ITEMS + 900, STARS, batch_size=30)
+    assert not said(later.run)

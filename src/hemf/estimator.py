@@ -342,10 +342,12 @@ class HeMF(Predicting):
         if unknown == "error":
             self._refuse("user", user_ids, user_rows < 0)
             self._refuse("item", item_ids, item_rows < 0)
-        strange = {"user": (user_ids, left_rows), "item": (item_ids, right_rows)}
-        self._warn_of_unknown(expected=return_known, **strange)
-        left = self._moments("user", with_stranger=bool((user_rows < 0).any()))
-        right = self._moments("item", with_stranger=bool((item_rows < 0).any()))
+        new_users, new_items = bool((user_rows < 0).any()), bool((item_rows < 0).any())
+        if new_users or new_items:
+            asked = {"user": (user_ids, left_rows), "item": (item_ids, right_rows)}
+            self._warn_of_unknown(expected=return_known, **asked)
+        left = self._moments("user", with_stranger=new_users)
+        right = self._moments("item", with_stranger=new_items)
         mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
         mood, mood_variance = self._mood(user_rows, timestamps)
         mean += mood

@@ -12,6 +12,7 @@ Any learner will do that has ``predict``, ``partial_fit`` and ``predict_then_lea
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -19,7 +20,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hemf.errors import DataError, ParameterError
+from hemf.errors import DataError, ParameterError, UnknownIdWarning
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.splits import Positions, Seed
 from hemf.reading.identifiers import factorise
@@ -273,7 +274,7 @@ class Prequential:
         if one_by_one:
             expected, seconds = self.learner.predict_then_learn(batch, return_seconds=True)
         else:
-            expected = self.learner.predict(users, items, **when)
+            expected = self._predict(users, items, when)
             self.learner.partial_fit(batch)
         spent = time.perf_counter() - wall
         self.seconds += spent
@@ -305,7 +306,13 @@ class Prequential:
             return None
         users, items, ratings, *times = self._test
         when = {"timestamps": times[0]} if times and self._times is not None else {}
-        return rmse(ratings, self.learner.predict(users, items, **when))
+        return rmse(ratings, self._predict(users, items, when))
+
+    def _predict(self, users: Any, items: Any, when: dict[str, Any]) -> Any:
+        """Predict without a word on newcomers, who are usual in a stream."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnknownIdWarning)
+            return self.learner.predict(users, items, **when)
 
 
 def _marks(n: int) -> Positions:
