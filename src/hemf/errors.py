@@ -91,7 +91,10 @@ class DataWarning(HemfWarning):
 
 
 class UnknownIdWarning(HemfWarning):
-    """Most ids of a call are not known to the model, probably by mistake."""
+    """Most ids of a call are not known to the model, probably by mistake.
+
+    See `hemf.HeMF.predict`; ``recommend``, ``scores``, ``explain`` and ``fold_in`` warn likewise.
+    """
 
 
 class DatasetWarning(HemfWarning):

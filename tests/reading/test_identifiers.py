@@ -183,3 +183,9 @@ def test_what_is_masked_is_missing_however_many_ids_there_are():
         masked = np.ma.array(np.arange(n) % 7, mask=np.arange(n) == 3)
         with pytest.raises(DataError, match="at row 3 is missing"):
             factorise(masked, "user")
+
+
+def test_times_that_differ_by_nanoseconds_are_not_taken_for_one_id():
+    with pytest.raises(DataError, match="at row 1 has nanoseconds"):
+        factorise(pa.array([1000, 2001], pa.time64("ns")))
+    assert len(factorise(pa.array([1000, 2000], pa.time64("ns"))).distinct) == 2

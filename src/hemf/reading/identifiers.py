@@ -262,6 +262,14 @@ def _factorise(column: Any) -> CodedIds:
 
 def _python_values(column: Any) -> list[Any]:
     """Return an Arrow column as Python values; some dates are beyond those that Python has."""
+    import pyarrow as pa
+
+    if column.type == pa.time64("ns"):
+        fine = numbers_of(column.cast(pa.int64())) % 1000 != 0
+        if fine.any():  # Python would drop the nanoseconds, and ids would become equal
+            row = int(fine.argmax())
+            reason = "has nanoseconds, which Python's times have not; convert the column to text"
+            raise _UnusableIdError(row, python_value(column[row]), reason)
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
