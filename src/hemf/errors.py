@@ -105,7 +105,7 @@ class HistoryWarning(HemfWarning):
     """An answer that needs ratings which the model was told not to keep."""
 
 
-class OutlierWarning(HemfWarning):
+class OutlierWarning(DataWarning):
     """A rating far outside all that were learnt before: a typing error, or another scale."""
 
 
