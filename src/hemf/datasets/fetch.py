@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ from typing import Any
 from hemf.datasets.catalog import Dataset, Progress, find
 from hemf.datasets.netflix import pack_netflix
 from hemf.errors import DatasetError, DatasetWarning, warn_caller
+from hemf.writing import temporary_folder
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30.0
@@ -168,8 +168,8 @@ def _workspace(entry: Dataset, root: Path) -> Iterator[Path]:
     """Give a folder beside the final place, removed whatever happens; tell of disk trouble."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=root) as work:
-            yield Path(work)
+        with temporary_folder(root) as work:
+            yield work
     except DatasetError:
         raise
     except OSError as error:

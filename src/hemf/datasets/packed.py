@@ -60,7 +60,7 @@ def write_packed(path: str | Path, items: Iterable[ItemRatings], *, dates: bool 
     """
     path = Path(path)
     try:
-        with replacing(path) as fresh, fresh.open("xb") as file:
+        with replacing(path) as fresh, fresh.open("wb") as file:
             # Dates come with the rows but stand behind them: they wait in a file without a name.
             with tempfile.TemporaryFile(dir=path.parent) as waiting:
                 _write(file, waiting, items, dates)

@@ -34,7 +34,7 @@ def save_splits(path: str | Path, splits: Splits) -> None:
     """
     fields: dict[str, Any] = {name: np.asarray(getattr(splits, name)) for name in _FIELDS}
     try:
-        with replacing(path) as fresh, fresh.open("xb") as file:
+        with replacing(path) as fresh, fresh.open("wb") as file:
             np.savez_compressed(file, format=_FORMAT, **fields)
     except OSError as error:
         raise DataError(
