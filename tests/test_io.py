@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pickle
+import tracemalloc
 import uuid
 import warnings
 import zipfile
@@ -84,7 +85,8 @@ def same(left, right) -> bool:
         alike = left.dtype == right.dtype and left.shape == right.shape
         return alike and left.tobytes() == right.tobytes()
     if is_dataclass(left):
-        return all(same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+        names = [f.name for f in fields(left) if f.name != "seconds"]  # no file keeps the time
+        return all(same(getattr(left, name), getattr(right, name)) for name in names)
     if isinstance(left, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list | tuple):
@@ -536,3 +538,184 @@ def test_a_pickle_in_the_place_of_an_array_is_never_opened(bytes_of_tiny, tmp_pa
         with pytest.raises(ModelFileError):
             HeMF.load(path)
     assert not opened.exists()
+
+
+# -- equal models, equal files -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parameters", [{}, {"implicit_features": True}])
+@pytest.mark.parametrize("online", [False, True])
+def test_equal_fits_give_equal_files_whatever_is_asked_in_between(parameters, online, tmp_path):
+    contents = []
+    for asked in (False, True):
+        model = tiny(max_sweeps=3, **parameters)
+        if online:
+            model.partial_fit([("ann", "joe", 3.0), ("new", "ann", 1.0)])
+        if asked:
+            assert np.isfinite(model.elbo_)
+            model.predict(["ann", "zoe"], ["joe", "zoe"], return_std=True)
+            model.communities("item")
+        model.save(tmp_path / "m.hemf")
+        contents.append((tmp_path / "m.hemf").read_bytes())
+        HeMF.load(tmp_path / "m.hemf").save(tmp_path / "m.hemf")
+        contents.append((tmp_path / "m.hemf").read_bytes())
+    assert len(set(contents)) == 1
+
+
+# -- what cannot be read again is not written ---------------------------------------------------
+
+
+def spoil_factors(model):
+    model.state_.sides["item"].moments.mean[0, 0] = np.nan
+
+
+def spoil_length(model):
+    side = model.state_.sides["user"]
+    side.membership = side.membership[:-1]
+
+
+def spoil_noise(model):
+    model.state_.noise = -1.0
+
+
+def spoil_count(model):
+    model.state_.stores["user"].count[0] = -5
+
+
+def spoil_history(model):
+    model.state_.stores["user"].history.other[0] = 2
+
+
+SPOILT = [
+    (spoil_factors, False),
+    (spoil_factors, True),
+    (spoil_length, False),
+    (spoil_noise, False),
+    (spoil_noise, True),
+    (spoil_count, True),
+    (spoil_history, True),
+]
+
+
+@pytest.mark.parametrize(("spoil", "online"), SPOILT)
+def test_a_torn_model_replaces_no_good_file(spoil, online, tmp_path):
+    model = tiny()
+    if online:
+        model.partial_fit([("ann", "joe", 3.0)])
+    path = tmp_path / "m.hemf"
+    model.save(path)
+    good = path.read_bytes()
+    spoil(model)
+    with pytest.raises(ModelFileError, match=r"m\.hemf was left as it was: the model is damaged"):
+        model.save(path)
+    assert path.read_bytes() == good
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_checking_a_model_does_not_change_it(tmp_path):
+    model = tiny().partial_fit([("ann", "joe", 3.0)])
+    arrays = {name: array.copy() for name, array in model.state_.stores["user"].in_use().items()}
+    model.save(tmp_path / "m.hemf")
+    store = model.state_.stores["user"]
+    for name, array in arrays.items():
+        assert same(getattr(store, name), array)
+        assert getattr(store, name).flags.writeable
+
+
+# -- files that are made to do harm --------------------------------------------------------------
+
+
+def crafted(content: bytes, path: Path, change, **options) -> Path:
+    """The model with ``change`` made to the members: name to bytes."""
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    change(members)
+    with zipfile.ZipFile(path, "w", **options) as new:
+        for name, text in members.items():
+            new.writestr(name, text)
+    return path
+
+
+def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": dtype, "fortran_order": False, "shape": shape}
+    )
+    return stream.getvalue()
+
+
+def test_compressed_members_are_refused(bytes_of_tiny, tmp_path):
+    def bomb(members):
+        members["padding"] = bytes(10**7)
+
+    path = crafted(bytes_of_tiny, tmp_path / "m", bomb, compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(ModelFileError, match="is compressed"):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        ("<f8", (10**12,)),
+        ("<f8", (2**62, 2)),
+        ("<f8", (-1, -1)),
+        ("<f4", (0, 10**12)),
+        ("|V0", (10**12,)),
+        ("|S0", (10**12,)),
+        ("|O", (1,)),
+    ],
+)
+def test_arrays_that_are_larger_than_their_member_are_refused(
+    dtype, shape, bytes_of_tiny, tmp_path
+):
+    def claim(members):
+        members["user/moments/mean.npy"] = npy_header(dtype, shape)
+
+    path = crafted(bytes_of_tiny, tmp_path / "m", claim)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match=r"user/moments/mean\.npy|damaged"):
+            HeMF.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_with_one_name_are_refused(bytes_of_tiny, tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(bytes_of_tiny)
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        zipfile.ZipFile(path, "a") as archive,
+    ):
+        archive.writestr(MANIFEST, archive.read(MANIFEST))
+    with pytest.raises(ModelFileError, match="twice"):
+        HeMF.load(path)
+
+
+def test_members_that_overlap_are_refused(bytes_of_tiny, tmp_path):
+    with zipfile.ZipFile(io.BytesIO(bytes_of_tiny)) as archive:
+        first, second = archive.infolist()[1:3]
+        directory = archive.start_dir
+    content = bytearray(bytes_of_tiny)
+    at = content.index(second.filename.encode(), directory) - 46
+    content[at + 42 : at + 46] = first.header_offset.to_bytes(4, "little")
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(ModelFileError, match="overlaps"):
+        HeMF.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_flipped_bits_are_found_or_harmless(online, bytes_of_tiny, tmp_path, rng):
+    path = tmp_path / "m"
+    model = tiny()
+    if online:
+        model.partial_fit([("ann", "joe", 3.0)])
+    model.save(path)
+    content, expected = path.read_bytes(), model.predict("ann", "joe")
+    for place in rng.integers(0, 8 * len(content), 150).tolist():
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with contextlib.suppress(ModelFileError):
+            assert HeMF.load(path).predict("ann", "joe") == expected

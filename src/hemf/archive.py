@@ -10,11 +10,11 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Protocol, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import numpy as np
@@ -22,11 +22,14 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from hemf.errors import DataError, ModelFileError
+from hemf.writing import FileState
 from hemf.writing import replacing as whole
 
 Members = dict[str, NDArray[Any] | bytes]
 """Content of an archive by name: arrays, and bytes of anything else."""
 
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_FILE_HEADER = 30  # bytes before the name of a member
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member; a zip cannot go without a time
 _Kind = TypeVar("_Kind")
 
@@ -43,17 +46,23 @@ _TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
 
 
 def write_archive(
-    path: str | os.PathLike[str], members: Mapping[str, NDArray[Any] | bytes]
+    path: str | os.PathLike[str],
+    members: Mapping[str, NDArray[Any] | bytes],
+    *,
+    expected: FileState | bool = True,
 ) -> None:
     """Write members to one file, all of them or nothing.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.zip"
     >>> write_archive(path, {"three.npy": np.arange(3)})
-    >>> read_array(zipfile.ZipFile(path), "three.npy")
+    >>> with path.open("rb") as stream:
+    ...     read_array(FileArchive(stream), "three.npy")
     array([0, 1, 2])
+
+    ``expected`` is that of `hemf.writing.replacing`.
     """
-    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+    with replacing(path, expected=expected) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.create_system = 3  # the same bytes on every system
@@ -66,10 +75,13 @@ def write_archive(
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(
+    path: str | os.PathLike[str], *, expected: FileState | bool = True
+) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` once everything is on the disk, and only then.
 
     Whatever goes wrong before, an older file stays as it was and nothing is left beside it.
+    ``expected`` is that of `hemf.writing.replacing`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
@@ -84,10 +96,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise ModelFileError(f"{path} is a device; give the name of a file", value=str(path))
     try:
-        with whole(path) as fresh, open(fresh, "xb") as stream:
+        with whole(path, expected=expected) as fresh, open(fresh, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+    except ModelFileError:
+        raise
     except OSError as error:
         raise ModelFileError(
             f"{path} could not be saved: {error.strerror or error}; nothing was changed. Make "
@@ -96,11 +110,109 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ) from error
 
 
-def read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """Return one array of an archive, in this machine's byte order; see `write_archive`."""
-    with archive.open(name) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+class Archive(Protocol):
+    """Members by name, of a file or about to become one."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all members."""
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member."""
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return the array in a member."""
+
+
+class FileArchive:
+    """Members of a file that `write_archive` wrote.
+
+    Nothing is believed that the file's size does not bear out: members are stored as they are, one
+    after the other and each name once, and an array is as large as its member. So no more memory is
+    allocated than there are bytes in the file. Everything else is a ValueError.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._size = stream.seek(0, os.SEEK_END)
+        self._zip = zipfile.ZipFile(stream)
+        self.names = self._zip.namelist()
+        self._check_layout()
+
+    def _check_layout(self) -> None:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("a name is in it twice")
+        end = 0
+        for info in sorted(self._zip.infolist(), key=lambda info: info.header_offset):
+            name, size = info.filename, info.file_size
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != size:
+                raise ValueError(f"{name} is compressed, which model files are not")
+            if info.header_offset < end:
+                raise ValueError(f"{name} overlaps with another member")
+            end = info.header_offset + _FILE_HEADER + size
+            if end > self._size:
+                raise ValueError(f"{name} is larger than the file")
+
+    def check_sums(self) -> None:
+        """Raise ValueError if the checksum of a member is wrong."""
+        damaged = self._zip.testzip()
+        if damaged is not None:
+            raise ValueError(f"the checksum of {damaged} is wrong")
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member."""
+        return self._zip.read(name)
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return the array in a member, in this machine's byte order."""
+        info = self._zip.getinfo(name)
+        with self._zip.open(info) as member:
+            read_header = _HEADERS.get(npy.read_magic(member))
+            if read_header is None:
+                raise ValueError(f"{name} is of another version of the npy format")
+            shape, _, dtype = read_header(member)
+            if dtype.kind not in "biuf":
+                raise ValueError(f"{name} holds {dtype}")
+            count = math.prod(shape)
+            if not all(0 <= length <= self._size for length in shape):
+                raise ValueError(f"{name} is said to be of the shape {shape}")
+            if count * dtype.itemsize != info.file_size - member.tell():
+                raise ValueError(f"{name} is not as large as its shape {shape} says")
+        with self._zip.open(info) as member:
+            array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+class MemoryArchive:
+    """Members that are not in a file yet, to be checked as if they were.
+
+    >>> MemoryArchive({"three.npy": np.arange(3)}).array("three.npy")
+    array([0, 1, 2])
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self.names = members.keys()
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member."""
+        content = self._members[name]
+        assert isinstance(content, bytes)
+        return content
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return the array in a member; it cannot be written to."""
+        content = self._members[name]
+        assert isinstance(content, np.ndarray)
+        if not (content.flags.c_contiguous or content.flags.f_contiguous):
+            content = np.ascontiguousarray(content)  # as it is read from a file
+        view = content.view()
+        view.flags.writeable = False
+        return view
+
+
+def read_array(archive: Archive, name: str) -> NDArray[Any]:
+    """Return one array of an archive."""
+    return archive.array(name)
 
 
 # -- dataclasses -------------------------------------------------------------------------------
@@ -129,7 +241,7 @@ def described(value: Any, at: str, members: Members) -> Any:
     return encoded(value)
 
 
-def restored(kind: type[_Kind], form: dict[str, Any], archive: zipfile.ZipFile) -> _Kind:
+def restored(kind: type[_Kind], form: dict[str, Any], archive: Archive) -> _Kind:
     """Make a dataclass again of what `described` returned."""
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.archive import Members, decoded, described, encoded_ids, read_array, restored
+from hemf.archive import Archive, Members, decoded, described, encoded_ids, read_array, restored
 from hemf.features.encoder import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.sideinfo import Given
 from hemf.vocabulary import Vocabulary
@@ -35,7 +34,7 @@ def describe_given(given: Given, side: str, members: Members) -> dict[str, Any]:
     }
 
 
-def restore_given(form: dict[str, Any], side: str, archive: zipfile.ZipFile) -> Given:
+def restore_given(form: dict[str, Any], side: str, archive: Archive) -> Given:
     """Make given features again of what `describe_given` returned."""
     at = f"{side}/features"
     encoder = FeatureEncoder(

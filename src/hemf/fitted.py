@@ -17,6 +17,7 @@ from hemf.reading.identifiers import factorise
 from hemf.unknown import Asked, likely_reason, warn_of_unknown
 
 if TYPE_CHECKING:
+    from hemf.batches import Batch
     from hemf.inference.batch import BatchState
     from hemf.inference.callbacks import SweepReport
     from hemf.inference.online import OnlineState
@@ -47,6 +48,8 @@ class Fitted(Parametrised):
     implicit_features: bool | str
     moods: bool
     _edition: int = 0
+    batches_: tuple[Batch, ...] = ()
+    """The last batches that ``hemf update`` has applied, oldest first."""
 
     def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
         """Take over a state; everything derived from an earlier one is forgotten."""

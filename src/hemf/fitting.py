@@ -84,5 +84,6 @@ def fit(
         model.rating_scale_ = train.scale
         model.history_ = result.history
         model.converged_ = result.converged
+        model.batches_ = ()
         model._given = given
         model._adopt(result.state, coupled=options.coupled)

@@ -8,17 +8,22 @@ standardised ratings follow from them, to the bit, when a model is opened.
 from __future__ import annotations
 
 import json
+import math
 import os
-import zipfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hemf import batches
 from hemf.archive import (
+    Archive,
+    FileArchive,
     Members,
+    MemoryArchive,
     decoded,
     described,
     encoded,
@@ -28,28 +33,32 @@ from hemf.archive import (
     write_archive,
 )
 from hemf.errors import ModelFileError, ParameterError
+from hemf.model_checks import SIDES, check_array, check_scale, check_side, require, require_positive
 from hemf.moods_io import describe_moods, restore_moods
 from hemf.ratings import Ratings, Sparse, transposed
 from hemf.training import standardised
 from hemf.vocabulary import Vocabulary
+from hemf.writing import FileState
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
-    from hemf.model.regression import Regression
-    from hemf.model.side import Side
 
 FORMAT = "hemf-model"
 VERSION = 4  # since 2, models that learn online; 3, features and moods; 4, doubts of features
 MANIFEST = "manifest.json"
 
-_SIDES = ("user", "item")
 _PLAIN = ("noise", "unit", "sweeps", "seeded_at", "squared_error")
 _FITTED = ("global_mean_", "rating_scale_", "rating_range_", "converged_")
 _Model = TypeVar("_Model", bound="HeMF")
 
 
-def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
+def save_model(
+    model: HeMF, path: str | os.PathLike[str], *, expected: FileState | bool = True
+) -> None:
     """Write a fitted model to one file, all of it or nothing.
+
+    The model is checked first as `load_model` does: one that could not be read again replaces
+    nothing. ``expected`` is that of `hemf.writing.replacing`. Equal models give equal files.
 
     >>> import tempfile
     >>> from hemf import HeMF
@@ -59,10 +68,26 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
     >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
     np.True_
     """
+    manifest, members = _described(model)
+    text = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    try:
+        _read_model(type(model), MemoryArchive(members), json.loads(text))
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} was left as it was: the model is damaged ({error or type(error).__name__}) "
+            "and could not be read again. Go on from the last model that was saved",
+            value=str(path),
+        ) from error
+    write_archive(path, {MANIFEST: text, **members}, expected=expected)
+
+
+def _described(model: HeMF) -> tuple[dict[str, Any], Members]:
+    """Return what is plain in a model, and its arrays by the names of their members."""
     from hemf.features_io import describe_given
     from hemf.online_io import describe_online
 
     state, held_out, learner = model._fitted(), model.held_out_, model._learner
+    sides = state.sides if learner is None else learner.state.current_sides()
     # What is learnt online is kept in the order it came, among what is needed to go on.
     ratings = model.ratings_ if learner is None else _no_ratings(learner.users, learner.items)
     if held_out is not None and learner is not None:  # users and items may have come since
@@ -83,7 +108,7 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
         "held_out_timestamps": described(
             held_out and held_out.timestamps, "held_out/timestamps", members
         ),
-        "sides": {side: described(state.sides[side], side, members) for side in _SIDES},
+        "sides": {side: described(sides[side], side, members) for side in SIDES},
         "features": {
             side: describe_given(given, side, members) for side, given in model._given.items()
         },
@@ -95,10 +120,14 @@ def save_model(model: HeMF, path: str | os.PathLike[str]) -> None:
         "online": learner and describe_online(learner.state, members),
         "coupled": model._coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
-        "history": [described(report, "history", members) for report in model.history_],
+        # Not the time they took: equal fits are equal files.
+        "history": [
+            described(replace(report, seconds=math.nan), "history", members)
+            for report in model.history_
+        ],
+        "batches": [list(batch) for batch in model.batches_],
     }
-    text = json.dumps(manifest, indent=1, allow_nan=False).encode()
-    write_archive(path, {MANIFEST: text, **members})
+    return manifest, members
 
 
 def check_ids(ratings: Ratings) -> None:
@@ -138,9 +167,10 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
                 raise ModelFileError(
                     f"{path} is not a hemf model; give a file that save wrote", value=str(path)
                 )
-            with zipfile.ZipFile(stream) as archive:
-                manifest = _read_manifest(archive, str(path))
-                return _read_model(cls, archive, manifest)
+            archive = FileArchive(stream)
+            manifest = _read_manifest(archive, str(path))
+            archive.check_sums()  # before any of it is believed
+            return _read_model(cls, archive, manifest)
         except ModelFileError:
             raise
         except Exception as error:  # zip, NumPy and JSON fail on damaged bytes in many ways
@@ -151,8 +181,8 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
             ) from error
 
 
-def _read_manifest(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
-    if MANIFEST not in archive.namelist():
+def _read_manifest(archive: Archive, path: str) -> dict[str, Any]:
+    if MANIFEST not in archive.names:
         raise ModelFileError(
             f"{path} is not a hemf model: it has no {MANIFEST}; give a file that save wrote",
             value=path,
@@ -176,17 +206,15 @@ def _read_manifest(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
     return manifest
 
 
-def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str, Any]) -> _Model:
+def _read_model(cls: type[_Model], archive: Archive, manifest: dict[str, Any]) -> _Model:
     from hemf.inference.batch import BatchState
     from hemf.inference.callbacks import SweepReport
     from hemf.model.side import Side
 
-    damaged = archive.testzip()  # before any of it is believed
-    _require(damaged is None, f"the checksum of {damaged} is wrong")
     model = cls(**{name: decoded(form) for name, form in manifest["params"].items()})
     for name in _FITTED:
         setattr(model, name, decoded(manifest["fitted"][name]))
-    _check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
+    check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
     ratings = model._table = _restore_ratings(manifest, archive)
     model.held_out_ = _restore_held_out(manifest, archive, ratings)
     for side, form in manifest.get("features", {}).items():
@@ -196,29 +224,30 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     # The saved numbers, so that the sums of another machine do not change the last digit.
     vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
     model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
-    sides = {side: restored(Side, manifest["sides"][side], archive) for side in _SIDES}
+    model.batches_ = batches.restore(manifest.get("batches", ()))
+    sides = {side: restored(Side, manifest["sides"][side], archive) for side in SIDES}
     if manifest["version"] < 4:
         for own in sides.values():
             own.regression = own.regression and own.regression.without_doubt()
     user, item = sides["user"], sides["item"]
     is_online = manifest.get("online") is not None
-    _check_side(user, "user", ratings.n_users, is_online=is_online)
-    _check_side(item, "item", ratings.n_items, is_online=is_online)
-    _require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
+    check_side(user, "user", ratings.n_users, is_online=is_online)
+    check_side(item, "item", ratings.n_items, is_online=is_online)
+    require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
-    _require(item.moments.mean.dtype == dtype, "the sides differ in their type")
+    require(item.moments.mean.dtype == dtype, "the sides differ in their type")
     if is_online:
         from hemf.online_io import restore_online
         from hemf.streaming import Learner
 
         online = restore_online(manifest["online"], sides, archive)
-        _require_positive("state", online.noise, online.unit)
+        require_positive("state", online.noise, online.unit)
         model._adopt(online, coupled=True)
         model._learner = Learner(online, ratings.users, ratings.items)
         return model
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
-    _require_positive("state", state.noise, state.unit)
+    require_positive("state", state.noise, state.unit)
     if manifest.get("moods") is not None:
         restore_moods(manifest["moods"], state, ratings.timestamps, archive)
     # Files of before it was kept say how the fit was made in the parameter alone.
@@ -227,95 +256,20 @@ def _read_model(cls: type[_Model], archive: zipfile.ZipFile, manifest: dict[str,
     return model
 
 
-def _check_scale(mean: Any, scale: Any, ends: Any) -> None:
-    _require(np.isfinite(mean), f"the mean of the ratings is {mean}")
-    _require_positive("scale of the ratings", scale)
-    ordered = ends is None or bool(np.isfinite(ends).all() and ends[0] <= ends[1])
-    _require(ordered, f"the range of the ratings is {ends}")
-
-
-def _check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
-    """Hold every array against the shape and type that `hemf.model` documents."""
-    layout, count = side.layout, side.communities.count
-    order, covariances = layout.order, side.communities.dof.size
-    _require(layout.pinned in (-1, _SIDES.index(name)), f"{name}: it has a wrong {layout}")
-    _require(covariances in (1, count), f"{name}: {covariances} covariances for {count}")
-    storage = side.moments.mean.dtype
-    _require(storage in (np.float32, np.float64), f"{name}: its factors are {storage}")
-    by_row: list[tuple[NDArray[Any], tuple[int, ...]]] = [
-        (side.membership, (n_rows, count)),
-        (side.moments.mean, (n_rows, layout.total)),
-        (side.moments.second, (n_rows, layout.packed)),
-    ]
-    for array, shape in by_row:
-        _check(name, array, storage, shape)
-        _require(array.flags.c_contiguous, f"{name}: an array is transposed")
-    shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
-        (side.prior.centre, (order,)),
-        (side.prior.scale, (order, order)),
-        (side.statistics.size, (count,)),
-        (side.statistics.first, (count, order)),
-        (side.statistics.scatter, (covariances, order, order)),
-        (side.communities.sticks.taken, (count,)),
-        (side.communities.sticks.left, (count,)),
-        (side.communities.mean, (count, order)),
-        (side.communities.strength, (count,)),
-        (side.communities.scale, (covariances, order, order)),
-        (side.communities.dof, (covariances,)),
-    ]
-    if side.noise_scales is not None:
-        shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
-    if side.regression is not None:
-        rows = side.regression.design.n_rows
-        _require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
-        _check_regression(side.regression, name, rows, order)
-    for array, shape in shared:
-        _check(name, array, np.float64, shape)
-    _check_numbers(side, name)
-
-
-def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
-    design = regression.design
-    _check(name, design.widths, np.int64, (len(design.names),))
-    _check(name, design.indptr, np.int64, (n_rows + 1,))
-    _check(name, design.indices, np.int32, (design.values.size,))
-    _check(name, design.values, design.values.dtype, (design.values.size,))
-    design.matrix.check_format(full_check=True)
-    _check(name, regression.coefficients, np.float64, (design.n_columns, order))
-    _check(name, regression.precision, np.float64, design.widths.shape)
-    _check(name, regression.spread.trace, np.float64, design.widths.shape)
-    _check(name, regression.told, np.float64, (n_rows,))
-    _check(name, regression.doubt, np.float64, (n_rows,))
-    _require(bool((regression.told >= 0.0).all()), f"{name}: less than nothing is told of a row")
-    _require(bool((regression.doubt >= 0.0).all()), f"{name}: a doubt is below 0")
-    _require_positive(name, regression.precision)
-
-
-def _check_numbers(side: Side, name: str) -> None:
-    """Refuse what no fit can have ended in."""
-    prior, both, scales = side.prior, side.communities, side.noise_scales
-    _require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
-    _require_positive(name, prior.concentration, prior.spread, prior.dof)
-    _require_positive(name, both.strength, both.dof, both.sticks.taken, both.sticks.left)
-    _require_positive(name, np.diagonal(prior.scale), np.diagonal(both.scale, axis1=1, axis2=2))
-    if scales is not None:  # noise has an expectation for shapes above 1 only
-        _require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
-
-
 def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
     nothing = np.empty(0, np.int32)
     return Ratings.from_rows(users, items, nothing, nothing, np.empty(0, np.float32))
 
 
-def _restore_ratings(manifest: dict[str, Any], archive: zipfile.ZipFile) -> Ratings:
-    users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in _SIDES)
+def _restore_ratings(manifest: dict[str, Any], archive: Archive) -> Ratings:
+    users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in SIDES)
     table = _restore_table(manifest["ratings"], archive, len(users), len(items))
     timestamps = _restore_timestamps(manifest["timestamps"], archive, table)
     return Ratings(users, items, table, transposed(table, len(items)), timestamps)
 
 
 def _restore_held_out(
-    manifest: dict[str, Any], archive: zipfile.ZipFile, ratings: Ratings
+    manifest: dict[str, Any], archive: Archive, ratings: Ratings
 ) -> Ratings | None:
     if manifest["held_out"] is None:
         return None
@@ -325,29 +279,27 @@ def _restore_held_out(
     return Ratings(ratings.users, ratings.items, table, by_item, timestamps)
 
 
-def _restore_timestamps(
-    form: Any, archive: zipfile.ZipFile, table: Sparse
-) -> NDArray[np.int64] | None:
+def _restore_timestamps(form: Any, archive: Archive, table: Sparse) -> NDArray[np.int64] | None:
     if form is None:
         return None
     timestamps = read_array(archive, form["array"])
-    _check("ratings", timestamps, np.int64, (table.values.size,))
+    check_array("ratings", timestamps, np.int64, (table.values.size,))
     return timestamps
 
 
-def _restore_table(form: Any, archive: zipfile.ZipFile, n_users: int, n_items: int) -> Sparse:
+def _restore_table(form: Any, archive: Archive, n_users: int, n_items: int) -> Sparse:
     table = restored(Sparse, form, archive)
     indptr, indices = table.indptr, table.indices
     n_ratings = (table.values.size,)
-    _check("ratings", indptr, np.int64, (n_users + 1,))
-    _check("ratings", indices, np.int32, n_ratings)
+    check_array("ratings", indptr, np.int64, (n_users + 1,))
+    check_array("ratings", indices, np.int32, n_ratings)
     single = table.values.dtype == np.float32
-    _check("ratings", table.values, np.float32 if single else np.float64, n_ratings)
+    check_array("ratings", table.values, np.float32 if single else np.float64, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
     ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
-    _require(ordered, "ratings: rows overlap")
+    require(ordered, "ratings: rows overlap")
     inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < n_items)
-    _require(inside, "ratings: one is of an item that is not there")
+    require(inside, "ratings: one is of an item that is not there")
     return table
 
 
@@ -370,31 +322,31 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
     return "values"
 
 
-def _restore_ids(side: str, kept_as: str, archive: zipfile.ZipFile) -> Vocabulary:
+def _restore_ids(side: str, kept_as: str, archive: Archive) -> Vocabulary:
     from hemf.reading.identifiers import CodedIds
 
     distinct: Any
     if kept_as == "integers":
         distinct = read_array(archive, f"{side}/ids.npy")
-        _check(side, distinct, np.int64, (distinct.size,))
+        check_array(side, distinct, np.int64, (distinct.size,))
         n_different = np.unique(distinct).size
     elif kept_as == "text":
         import pyarrow as pa
 
         ends = read_array(archive, f"{side}/ids-ends.npy")
         text = read_array(archive, f"{side}/ids-text.npy")
-        _check(side, ends, np.int64, (max(ends.size, 1),))
-        _check(side, text, np.uint8, (text.size,))
+        check_array(side, ends, np.int64, (max(ends.size, 1),))
+        check_array(side, text, np.uint8, (text.size,))
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(text)]
         distinct = pa.Array.from_buffers(pa.large_string(), ends.size - 1, buffers)
         distinct.validate(full=True)
         n_different = len(distinct.unique())
     else:
-        _require(kept_as == "values", f"{side}: ids are kept as {kept_as!r}")
+        require(kept_as == "values", f"{side}: ids are kept as {kept_as!r}")
         values = [decoded(form) for form in json.loads(archive.read(f"{side}/ids.json"))]
         distinct = np.fromiter(values, object, count=len(values))
         n_different = len(set(values))
-    _require(n_different == len(distinct), f"{side}: an id is there twice")
+    require(n_different == len(distinct), f"{side}: an id is there twice")
     vocabulary = Vocabulary()
     vocabulary.add_coded(CodedIds(np.arange(len(distinct), dtype=np.int32), distinct))
     return vocabulary
@@ -407,25 +359,6 @@ def _parameter(name: str, value: Any) -> Any:
         return encoded(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError as error:
         raise ParameterError(f"{name}={value!r} cannot be saved: {error}", value=value) from None
-
-
-def _check(where: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
-    _require(
-        array.dtype == dtype and array.shape == shape,
-        f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
-    )
-    _require(bool(np.isfinite(array).all()), f"{where}: a number is missing or infinite")
-
-
-def _require_positive(where: str, *values: Any) -> None:
-    for value in values:
-        positive = bool(np.all(np.isfinite(value)) and np.all(np.greater(value, 0.0)))
-        _require(positive, f"{where}: a number that must be above 0 is not")
-
-
-def _require(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise ValueError(otherwise)
 
 
 def _library_version() -> str:

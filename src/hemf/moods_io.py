@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.archive import Members, decoded, described, encoded, read_array, restored
+from hemf.archive import Archive, Members, decoded, described, encoded, read_array, restored
 
 if TYPE_CHECKING:
     from hemf.inference.batch import BatchState
@@ -39,7 +38,7 @@ def restore_moods(
     form: dict[str, Any],
     state: BatchState,
     times: NDArray[np.int64] | None,
-    archive: zipfile.ZipFile,
+    archive: Archive,
 ) -> None:
     """Give a state again the moods that `describe_moods` told of."""
     from hemf.inference.moods import Moods
@@ -78,9 +77,7 @@ def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[s
     }
 
 
-def restore_online_moods(
-    form: dict[str, Any], users: Side, archive: zipfile.ZipFile
-) -> OnlineMoods:
+def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) -> OnlineMoods:
     """Make moods again of what `describe_online_moods` told of."""
     from hemf.inference.online_moods import OnlineMoods
     from hemf.model.mood import MoodPrior
@@ -103,9 +100,7 @@ def restore_online_moods(
     return moods
 
 
-def restore_sittings(
-    history: History, moods: OnlineMoods, name: str, archive: zipfile.ZipFile
-) -> None:
+def restore_sittings(history: History, moods: OnlineMoods, name: str, archive: Archive) -> None:
     """Give the ratings of a history, which is fresh from the file, their sittings again."""
     sittings, n = read_array(archive, f"online/{name}/sittings.npy"), int(moods.used[0])
     right = sittings.dtype == np.int32 and sittings.shape == history.other.shape

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.archive import Members, decoded, encoded, read_array
+from hemf.archive import Archive, Members, decoded, encoded, read_array
 from hemf.inference.online import OnlineState
 from hemf.inference.online_features import RowFeatures
 from hemf.model.implicit import RATED, given_part
@@ -37,7 +36,7 @@ def describe_row_features(state: OnlineState, members: Members) -> dict[str, Any
 
 
 def restore_row_features(
-    form: dict[str, Any], state: OnlineState, archive: zipfile.ZipFile
+    form: dict[str, Any], state: OnlineState, archive: Archive
 ) -> dict[str, RowFeatures]:
     """Make this again of what `describe_row_features` returned."""
     features = {}
@@ -70,7 +69,7 @@ def check_voices(sides: dict[str, Side]) -> None:
                 raise ValueError(f"{side}: its features are of {other}s that are not there")
 
 
-def _restore_rest(at: str, number: int, order: int, archive: zipfile.ZipFile) -> Rest:
+def _restore_rest(at: str, number: int, order: int, archive: Archive) -> Rest:
     average = read_array(archive, f"{at}-average-{number}.npy")
     spread = read_array(archive, f"{at}-spread-{number}.npy")
     right = average.shape == (order,) and spread.shape == (order, order)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from hemf.archive import Members, decoded, described, encoded, read_array
+from hemf.archive import Archive, Members, decoded, described, encoded, read_array
 from hemf.errors import ParameterError
 from hemf.inference.fit import FitOptions
-from hemf.inference.history import History, RatingBook, by_pair
+from hemf.inference.history import History, RatingBook
 from hemf.inference.online import OnlineState
 from hemf.inference.online_features import told
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.outliers import Outlier, on_record
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.model.side import Side
+from hemf.model_checks import require
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
 from hemf.online_features_io import check_voices, describe_row_features, restore_row_features
 from hemf.reading.values import stored
@@ -74,18 +75,16 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
     }
 
 
-def restore_online(
-    form: dict[str, Any], sides: dict[str, Side], archive: zipfile.ZipFile
-) -> OnlineState:
+def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archive) -> OnlineState:
     """Make a state again of what `describe_online` returned, and of its sides."""
     options = _restore_options(form["options"])
     book = RatingBook()
     values = read_array(archive, "online/book.npy")
     is_book = values.dtype in (np.float32, np.float64) and values.ndim == 1
-    _require(is_book, "the book of ratings is damaged")
-    _require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
+    require(is_book, "the book of ratings is damaged")
+    require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
     book.codes(values)
-    _require(len(book) == values.size, "a rating is in the book twice")
+    require(len(book) == values.size, "a rating is in the book twice")
     moods = None
     if form.get("moods") is not None:
         moods = restore_online_moods(form["moods"], sides["user"], archive)
@@ -96,8 +95,8 @@ def restore_online(
         if moods is not None:
             restore_sittings(stores[name].history, moods, name, archive)
         fits = stores[name].sums == (options.window != ALL)
-        _require(fits, f"{name}: it has no sums of what its history does not keep")
-    _require(_list_the_same(stores), "its users list other ratings than its items do")
+        require(fits, f"{name}: it has no sums of what its history does not keep")
+    require(_list_the_same(stores), "its users list other ratings than its items do")
     # Files are older than these numbers.
     form = {"opened_at": form["seen"], "followed": dict.fromkeys(_SIDES, 0.0), **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
@@ -127,30 +126,36 @@ def restore_online(
     state.features = restore_row_features(form.get("features", {}), state, archive)
     for name in _SIDES:
         state.point(name)
-    state.add_up()
-    if "total" in form:  # the same to the last digit
+    if "total" not in form:
+        state.add_up()
+    else:  # the same to the last digit
         total = np.array(decoded(form["total"]), np.float64)
-        _require(total.shape == state.total.shape, "the total of its errors is not there")
-        _require(bool(np.isfinite(total).all()), "the total of its errors is no number")
+        fits = total.shape == ((2,) if state.can_be_exact else (0,))
+        require(fits, "the total of its errors is not there")
+        require(bool(np.isfinite(total).all()), "the total of its errors is no number")
         state.total, state.count_at = total, plain["count_at"]
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
     numbers.append(state.opened_at)
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
-    _require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
+    require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
     return state
 
 
 def _list_the_same(stores: dict[str, RowStore]) -> bool:
     """Whether every rating that one side lists is listed by the other too."""
     columns = []
-    for name in _SIDES:
+    for name, other in zip(_SIDES, reversed(_SIDES), strict=True):
         history = stores[name].history
         indptr, others, codes = history.to_rows()
-        rows, order = by_pair(name, indptr, others)
-        pair = (rows, others) if name == "user" else (others, rows)
-        known = (*pair, codes, *([history.sittings()] if history.has_sittings else []))
-        columns.append([column[order] for column in known])
+        places = np.arange(codes.size)
+        table = csr_array(
+            (places, others, indptr), shape=(stores[name].n_rows, stores[other].n_rows)
+        ).tocsc()
+        if name == "user":
+            table = table.tocsr()  # of both sides by user, then by item
+        known = [codes, *([history.sittings()] if history.has_sittings else [])]
+        columns.append([table.indptr, table.indices, *(column[table.data] for column in known)])
     return all(map(np.array_equal, *columns))
 
 
@@ -159,7 +164,7 @@ def _restore_store(
     name: str,
     sides: dict[str, Side],
     book: RatingBook,
-    archive: zipfile.ZipFile,
+    archive: Archive,
 ) -> RowStore:
     side, n_other = sides[name], sides["item" if name == "user" else "user"].n_rows
     tables = told(sides, name)
@@ -167,7 +172,7 @@ def _restore_store(
     def read(what: str) -> NDArray[Any]:
         if what in OF_FEATURES and what not in tables:
             return np.zeros((side.n_rows, 0))  # files without features may be older than these
-        if what in ("doubt", "told") and f"online/{name}/{what}.npy" not in archive.namelist():
+        if what in ("doubt", "told") and f"online/{name}/{what}.npy" not in archive.names:
             return np.zeros(side.n_rows)  # so may those with features
         return read_array(archive, f"online/{name}/{what}.npy")
 
@@ -186,7 +191,7 @@ def _restore_store(
     taken["shape"] = np.zeros(n) if scales is None else scales.shape
     taken["rate"] = np.zeros(n) if scales is None else scales.rate
     parts = taken["listed"].shape[1] if taken["listed"].ndim == 2 else 0
-    _require(parts >= 1, f"{name}: its parts are damaged")
+    require(parts >= 1, f"{name}: its parts are damaged")
     expected = RowArrays.empty(
         side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"]), told=tables
     )
@@ -194,22 +199,22 @@ def _restore_store(
         shape = getattr(expected, what).shape[1:]
         if what == "membership":
             shape = (side.n_communities,)
-        _require(
+        require(
             array.dtype == getattr(expected, what).dtype and array.shape == (n, *shape),
             f"{name}: its {what} is {array.dtype} {array.shape}",
         )
-        _require(bool(np.isfinite(array).all()), f"{name}: a number is missing or infinite")
+        require(bool(np.isfinite(array).all()), f"{name}: a number is missing or infinite")
     listed = taken["listed"]
     inside = not n or (int(listed.min()) >= -1 and int(listed.max()) < side.n_communities)
-    _require(inside, f"{name}: a row belongs to a community that is not there")
+    require(inside, f"{name}: a row belongs to a community that is not there")
     for what in ("count", "judged", "pending", "touched", "settled"):
-        _require(not n or float(taken[what].min()) >= 0.0, f"{name}: its {what} is below 0")
+        require(not n or float(taken[what].min()) >= 0.0, f"{name}: its {what} is below 0")
     store.take_rows(taken)
     for what in _STATISTICS:
         array, wanted = read(what), getattr(store, what)
         shape = side.statistics.scatter.shape[:1] + wanted.shape[1:]
         shape = shape if what == "scatter" else wanted.shape
-        _require(
+        require(
             array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all()),
             f"{name}: its {what} is {array.dtype} {array.shape}",
         )
@@ -230,24 +235,24 @@ def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -
         and indptr[-1] == indices.size == codes.size
         and bool((np.diff(indptr) >= 0).all())
     )
-    _require(ordered, f"{name}: its history is damaged")
+    require(ordered, f"{name}: its history is damaged")
     if indices.size:
         # What is out of range here would be out of bounds in compiled code.
         inside = int(indices.min()) >= 0 and int(indices.max()) < n_other
-        _require(inside, f"{name}: its history has a row that is not there")
+        require(inside, f"{name}: its history has a row that is not there")
         coded = codes.dtype.kind == "u" and int(codes.max()) < n_codes
-        _require(coded, f"{name}: its history has a rating that is not there")
+        require(coded, f"{name}: its history has a rating that is not there")
     return History.from_rows(indptr, indices, codes)
 
 
-def _restore_table(name: str, side: str, of: Side, archive: zipfile.ZipFile) -> NDArray[Any]:
+def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[Any]:
     table = read_array(archive, f"online/{side}/{name}.npy")
     if name == "means":
         right = table.ndim == 2 and table.shape[0] <= of.n_rows
         right = right and table.shape[1] == of.layout.total and table.dtype == np.float64
     else:
         right = table.shape == (of.layout.packed,) and table.dtype == of.moments.mean.dtype
-    _require(right and bool(np.isfinite(table).all()), f"{side}: its {name} are damaged")
+    require(right and bool(np.isfinite(table).all()), f"{side}: its {name} are damaged")
     return table
 
 
@@ -270,10 +275,10 @@ def _restore_fit(form: dict[str, Any]) -> FitOptions:
 
 def _restore_options(form: dict[str, Any]) -> OnlineOptions:
     missing = [field.name for field in fields(OnlineOptions) if field.name not in form]
-    _require(not missing, f"the options of online learning lack {', '.join(missing)}")
+    require(not missing, f"the options of online learning lack {', '.join(missing)}")
     by_side = ("forgetting", "max_communities")
     for name in by_side:
-        _require(
+        require(
             isinstance(form[name], dict) and set(form[name]) == set(_SIDES),
             f"{name} of users and items is not there",
         )
@@ -286,12 +291,12 @@ def _restore_options(form: dict[str, Any]) -> OnlineOptions:
     options = OnlineOptions(**values)
     limits = [limit for limit in options.max_communities.values() if limit is not None]
     whole = all(type(value) is int for value in (options.window, options.most_parts, *limits))
-    _require(whole, "an option of online learning is not a whole number")
+    require(whole, "an option of online learning is not a whole number")
     # Compiled code believes them.
-    _require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
-    _require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")
+    require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
+    require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")
     numbers = [*options.forgetting.values(), options.least_share, options.refresh]
-    _require(
+    require(
         all(isinstance(value, int | float) for value in numbers)
         and all(0.0 < keep <= 1.0 for keep in options.forgetting.values())
         and 0.0 <= options.refresh < math.inf
@@ -314,7 +319,7 @@ def _restore_outlier(form: dict[str, Any] | None) -> Outlier | None:
     low, high = (float(end) for end in decoded(form["others"]))
     refreshes = {side: float(decoded(form["refreshes"][side])) for side in _SIDES}
     finite = np.isfinite([low, high, *refreshes.values()]).all()
-    _require(bool(finite), "the record of an outlier is damaged")
+    require(bool(finite), "the record of an outlier is damaged")
     return Outlier((low, high), refreshes)
 
 
@@ -333,10 +338,10 @@ def _describe_rng(rng: np.random.Generator) -> str:
 def _restore_rng(text: str | None) -> np.random.Generator:
     state = json.loads(text or "{}")
     kind = state.get("bit_generator")
-    _require(kind in _GENERATORS, "the state of the random generator is not there")
+    require(kind in _GENERATORS, "the state of the random generator is not there")
     # Compiled code reads from these places on.
     for place, last in ((state["state"].get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
-        _require(type(place) is int and 0 <= place <= last, "the random generator is damaged")
+        require(type(place) is int and 0 <= place <= last, "the random generator is damaged")
     bits = getattr(np.random, kind)(0)
     bits.state = state
     return np.random.Generator(bits)
@@ -344,8 +349,3 @@ def _restore_rng(text: str | None) -> np.random.Generator:
 
 def _own_arrays() -> list[str]:
     return [field.name for field in fields(RowArrays) if field.name not in _SHARED]
-
-
-def _require(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise ValueError(otherwise)

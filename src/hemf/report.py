@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -133,7 +134,8 @@ def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) ->
     if model.history_:
         settled = "" if model.converged_ else " (not settled)"
         figures["sweeps"] = f"{model.n_sweeps_}{settled}"
-        figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
+        if not math.isnan(model.history_[-1].seconds):
+            figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
     figures["ELBO (nats)"] = f"{model.elbo_:,.0f}"
     figures["noise of a rating (σ)"] = f"{model.noise_variance_**0.5:.3f}"
     if seen is not None:

@@ -27,7 +27,7 @@ class SweepReport:
     item_communities: int
     noise_variance: float
     seconds: float
-    """Since the start of the fit."""
+    """Since the start of the fit; NaN in a model that was loaded, as files do not keep it."""
     trials_next: bool = False
     """Whether merges and splits are tried next, which may take as long as many sweeps."""
 

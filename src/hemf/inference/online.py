@@ -7,6 +7,7 @@ touched rows alone. Ratings one at a time take the same steps inside one compile
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,14 +187,20 @@ class OnlineState:
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, of the ratings on record."""
         counts = {name: self.counts(name) for name in SIDES}
-        for name in self.features:
-            side, store = self.sides[name], self.stores[name]
-            if side.regression is not None and store.told.any():  # or rows do not follow V yet
-                side.regression = side.regression.heard(float(store.told @ store.doubt))
-        terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.current_sides(), counts, self.squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)
         return terms
+
+    def current_sides(self) -> dict[str, Side]:
+        """Return the sides with the leverage of their rows as they are now; none is changed."""
+        sides = dict(self.sides)
+        for name in self.features:
+            side, store = self.sides[name], self.stores[name]
+            if side.regression is not None and store.told.any():  # or rows do not follow V yet
+                sides[name] = copy(side)
+                sides[name].regression = side.regression.heard(float(store.told @ store.doubt))
+        return sides
 
     # -- learning --------------------------------------------------------------------------------
 

@@ -1,0 +1,112 @@
+"""What must hold of a model in a file, checked before it is written and when it is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hemf.model.regression import Regression
+    from hemf.model.side import Side
+
+SIDES = ("user", "item")
+
+
+def check_scale(mean: Any, scale: Any, ends: Any) -> None:
+    """Check mean, scale and range of the ratings."""
+    require(np.isfinite(mean), f"the mean of the ratings is {mean}")
+    require_positive("scale of the ratings", scale)
+    ordered = ends is None or bool(np.isfinite(ends).all() and ends[0] <= ends[1])
+    require(ordered, f"the range of the ratings is {ends}")
+
+
+def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
+    """Hold every array against the shape and type that `hemf.model` documents."""
+    layout, count = side.layout, side.communities.count
+    order, covariances = layout.order, side.communities.dof.size
+    require(layout.pinned in (-1, SIDES.index(name)), f"{name}: it has a wrong {layout}")
+    require(covariances in (1, count), f"{name}: {covariances} covariances for {count}")
+    storage = side.moments.mean.dtype
+    require(storage in (np.float32, np.float64), f"{name}: its factors are {storage}")
+    by_row: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+        (side.membership, (n_rows, count)),
+        (side.moments.mean, (n_rows, layout.total)),
+        (side.moments.second, (n_rows, layout.packed)),
+    ]
+    for array, shape in by_row:
+        check_array(name, array, storage, shape)
+        require(array.flags.c_contiguous, f"{name}: an array is transposed")
+    shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+        (side.prior.centre, (order,)),
+        (side.prior.scale, (order, order)),
+        (side.statistics.size, (count,)),
+        (side.statistics.first, (count, order)),
+        (side.statistics.scatter, (covariances, order, order)),
+        (side.communities.sticks.taken, (count,)),
+        (side.communities.sticks.left, (count,)),
+        (side.communities.mean, (count, order)),
+        (side.communities.strength, (count,)),
+        (side.communities.scale, (covariances, order, order)),
+        (side.communities.dof, (covariances,)),
+    ]
+    if side.noise_scales is not None:
+        shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
+    if side.regression is not None:
+        rows = side.regression.design.n_rows
+        require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
+        _check_regression(side.regression, name, rows, order)
+    for array, shape in shared:
+        check_array(name, array, np.float64, shape)
+    _check_numbers(side, name)
+
+
+def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
+    design = regression.design
+    check_array(name, design.widths, np.int64, (len(design.names),))
+    check_array(name, design.indptr, np.int64, (n_rows + 1,))
+    check_array(name, design.indices, np.int32, (design.values.size,))
+    check_array(name, design.values, design.values.dtype, (design.values.size,))
+    design.matrix.check_format(full_check=True)
+    check_array(name, regression.coefficients, np.float64, (design.n_columns, order))
+    check_array(name, regression.precision, np.float64, design.widths.shape)
+    check_array(name, regression.spread.trace, np.float64, design.widths.shape)
+    check_array(name, regression.told, np.float64, (n_rows,))
+    check_array(name, regression.doubt, np.float64, (n_rows,))
+    require(bool((regression.told >= 0.0).all()), f"{name}: less than nothing is told of a row")
+    require(bool((regression.doubt >= 0.0).all()), f"{name}: a doubt is below 0")
+    require_positive(name, regression.precision)
+
+
+def _check_numbers(side: Side, name: str) -> None:
+    """Refuse what no fit can have ended in."""
+    prior, both, scales = side.prior, side.communities, side.noise_scales
+    require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
+    require_positive(name, prior.concentration, prior.spread, prior.dof)
+    require_positive(name, both.strength, both.dof, both.sticks.taken, both.sticks.left)
+    require_positive(name, np.diagonal(prior.scale), np.diagonal(both.scale, axis1=1, axis2=2))
+    if scales is not None:  # noise has an expectation for shapes above 1 only
+        require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
+
+
+def check_array(where: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
+    """Check type and shape of an array, and that all its numbers are finite."""
+    require(
+        array.dtype == dtype and array.shape == shape,
+        f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
+    )
+    require(bool(np.isfinite(array).all()), f"{where}: a number is missing or infinite")
+
+
+def require_positive(where: str, *values: Any) -> None:
+    """Check that numbers are finite and above 0."""
+    for value in values:
+        positive = bool(np.all(np.isfinite(value)) and np.all(np.greater(value, 0.0)))
+        require(positive, f"{where}: a number that must be above 0 is not")
+
+
+def require(condition: bool, otherwise: str) -> None:
+    """Raise ValueError with this message if the condition does not hold."""
+    if not condition:
+        raise ValueError(otherwise)
