@@ -104,6 +104,12 @@ class Fitted(Parametrised):
         return self._fitted().sides["item"].n_communities
 
     @property
+    def is_online_(self) -> bool:
+        """Whether the model has learnt online since it was fitted."""
+        self._fitted()
+        return self._learner is not None
+
+    @property
     def noise_variance_(self) -> float:
         """σ², on the scale of the ratings."""
         return self._fitted().noise * self.rating_scale_**2

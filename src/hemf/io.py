@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -147,6 +148,25 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
 
     Anything else, a damaged file and one of a newer format are a `ModelFileError`.
     """
+    with _opened(path) as archive:
+        manifest = _read_manifest(archive, str(path))
+        archive.check_sums()  # before any of it is believed
+        return _read_model(cls, archive, manifest)
+
+
+def read_versions(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the version of a model file's format, and that of the library that wrote it."""
+    with _opened(path) as archive:
+        manifest = _read_manifest(archive, str(path))
+        return {
+            "format_version": manifest["version"],
+            "library_version": str(manifest.get("library")),
+        }
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[FileArchive]:
+    """Open a model file; whatever goes wrong with it is a `ModelFileError`."""
     place = Path(path).expanduser()
     if place.exists() and not place.is_file():
         what = "a directory" if place.is_dir() else "a device"
@@ -167,10 +187,7 @@ def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
                 raise ModelFileError(
                     f"{path} is not a hemf model; give a file that save wrote", value=str(path)
                 )
-            archive = FileArchive(stream)
-            manifest = _read_manifest(archive, str(path))
-            archive.check_sums()  # before any of it is believed
-            return _read_model(cls, archive, manifest)
+            yield FileArchive(stream)
         except ModelFileError:
             raise
         except Exception as error:  # zip, NumPy and JSON fail on damaged bytes in many ways

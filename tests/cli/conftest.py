@@ -82,6 +82,18 @@ def hemf(
     return run
 
 
+@pytest.fixture
+def on_terminal(hemf: Runner, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Run ``hemf`` as the fixture of that name does, with a terminal at its stdout."""
+
+    def run(*arguments: object, **environment: str) -> Run:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        plain = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "300"}
+        return hemf(*arguments, **{**plain, **environment})
+
+    return run
+
+
 @dataclass(frozen=True)
 class Club:
     """A small film club: its ratings in files, and a model of them."""

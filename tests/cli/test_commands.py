@@ -106,9 +106,9 @@ def test_fit_takes_columns_of_any_name(hemf, tmp_path):
     assert run.json["users"] == 2
 
 
-def test_predict_shows_means_deviations_and_what_is_unknown(hemf, club, tmp_path):
+def test_predict_shows_means_deviations_and_what_is_unknown(on_terminal, club, tmp_path):
     (tmp_path / "pairs.csv").write_text("user,item\nuser-1,2\nnobody,2\n")
-    run = hemf("predict", club.model, "pairs.csv")
+    run = on_terminal("predict", club.model, "pairs.csv")
     assert run.code == 0
     rows = [line.split() for line in run.out.splitlines()]
     assert rows[0] == ["user", "item", "mean", "std", "known"]
@@ -151,8 +151,10 @@ def test_recommend_lists_what_is_not_rated_yet(process, club):
     assert all(row["std"] > 0 for row in one["items"])
 
 
-def test_recommend_answers_for_several_users_and_newcomers(hemf, club):
-    run = hemf("recommend", club.model, "--user", "user-1", "--user", "zoe", "--strategy", "ucb")
+def test_recommend_answers_for_several_users_and_newcomers(on_terminal, club):
+    run = on_terminal(
+        "recommend", club.model, "--user", "user-1", "--user", "zoe", "--strategy", "ucb"
+    )
     assert run.code == 0
     assert "user zoe is not known" in run.err
     assert len(re.findall(r"\d+ +\d\.\d ± \d\.\d", run.out)) == 20
@@ -170,8 +172,8 @@ def test_ids_are_found_as_numbers_or_text(hemf, club):
     assert answer["known_user"] is answer["known_item"] is True
 
 
-def test_explain_tells_people_why(process, club):
-    run = process("explain", club.model, "user-1", "2", "-n", "2")
+def test_explain_tells_people_why(on_terminal, club):
+    run = on_terminal("explain", club.model, "user-1", "2", "-n", "2")
     assert run.code == 0
     assert "±" in run.out
     assert run.out.count("because '") + run.out.count("because 1") <= 3
@@ -184,8 +186,8 @@ def test_communities_of_both_sides_come_with_biclusters(process, club):
     assert sum(map(sum, answer["biclusters"]["size"])) == 1080
 
 
-def test_communities_of_one_side_for_people(hemf, club):
-    run = hemf("communities", club.model, "--side", "item")
+def test_communities_of_one_side_for_people(on_terminal, club):
+    run = on_terminal("communities", club.model, "--side", "item")
     assert "item communities" in run.out
     assert "user communities\n" not in run.out
     assert "mean rating" in run.out
@@ -202,8 +204,8 @@ def test_members_are_named_in_full_for_machines(hemf, club):
     assert answer == plain
 
 
-def test_members_are_named_as_far_as_a_line_goes_for_people(hemf, club):
-    run = hemf("communities", club.model, "--side", "user", "--members")
+def test_members_are_named_as_far_as_a_line_goes_for_people(on_terminal, club):
+    run = on_terminal("communities", club.model, "--side", "user", "--members")
     view = HeMF.load(club.model).communities("user")
     lines = run.out.split("users in it, the surest first\n")[1].splitlines()
     assert len(view.members(0)) > 10
@@ -212,7 +214,7 @@ def test_members_are_named_as_far_as_a_line_goes_for_people(hemf, club):
         rest = f", and {len(found) - 10} more" if len(found) > 10 else ""
         shown = ", ".join(found[:10]) + rest or "-"
         assert lines[d].split(maxsplit=1) == [str(d), shown]
-    assert "users in it" not in hemf("communities", club.model).out
+    assert "users in it" not in on_terminal("communities", club.model).out
 
 
 def test_evaluate_prints_the_keys_that_others_rely_on(process, club, evaluate_keys):

@@ -60,8 +60,8 @@ def test_the_command_that_it_gives_makes_the_same_model(answer, folder, run_in):
     assert made.get_params() == params
 
 
-def test_people_get_a_table(club, answer, folder, hemf):
-    run = hemf("tune", club.ratings, *QUICK, *TRY, "--trials", "2", "--results",
+def test_people_get_a_table(club, answer, folder, on_terminal):
+    run = on_terminal("tune", club.ratings, *QUICK, *TRY, "--trials", "2", "--results",
                folder / "r.jsonl")  # fmt: skip
     assert run.code == 0, run.err
     lines = run.out.splitlines()
@@ -74,8 +74,8 @@ def test_people_get_a_table(club, answer, folder, hemf):
     assert "trial 1 · defaults · RMSE" in run.err
 
 
-def test_the_gain_is_of_what_was_asked_for(club, hemf):
-    run = hemf("tune", club.ratings, *QUICK, *TRY, "--by", "elbo")
+def test_the_gain_is_of_what_was_asked_for(club, on_terminal):
+    run = on_terminal("tune", club.ratings, *QUICK, *TRY, "--by", "elbo")
     assert run.code == 0, run.err
     first, best = (
         next(line.split() for line in run.out.splitlines() if mark in line)
@@ -102,7 +102,7 @@ def test_features_may_be_tried(club, hemf, tmp_path):
     assert ("user_features=user_features" in run.json["python"]) == used
 
 
-def test_ctrl_c_says_what_was_found(club, hemf, monkeypatch, tmp_path):
+def test_ctrl_c_says_what_was_found(club, on_terminal, monkeypatch, tmp_path):
     from hemf.cli import tune_progress
 
     def watch(self, standing):
@@ -110,7 +110,7 @@ def test_ctrl_c_says_what_was_found(club, hemf, monkeypatch, tmp_path):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(tune_progress.TuneProgress, "__call__", watch)
-    run = hemf("tune", club.ratings, *QUICK, *TRY, "-o", "m.hemf")
+    run = on_terminal("tune", club.ratings, *QUICK, *TRY, "-o", "m.hemf")
     assert run.code == 130
     assert "Interrupted; what was found until then counts." in run.out
     assert any(line.startswith("hemf fit ") for line in run.out.splitlines())

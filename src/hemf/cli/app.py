@@ -10,6 +10,7 @@ import typer
 from hemf.cli import (
     data,
     demo,
+    describe,
     doctor,
     evaluate,
     fit,
@@ -61,6 +62,7 @@ for function in (
     update.update,
     prediction.predict,
     prediction.recommend,
+    describe.describe,
     insight.communities,
     insight.explain,
     evaluate.evaluate,

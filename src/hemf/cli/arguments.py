@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf.cli.standard import READ
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from hemf.datasets import Dataset
     from hemf.vocabulary import Vocabulary
 
-Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M")]
+Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M"), READ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),

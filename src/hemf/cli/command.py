@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hemf.cli.output import Output
+from hemf.cli.standard import StandardFiles
 from hemf.errors import DataWarning, HemfError, HemfWarning, UnknownIdWarning
 
 INTERRUPTED = 130
@@ -31,10 +32,13 @@ def command(app: typer.Typer, function: Callable[..., None], *, name: str | None
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
+    marks = {p.name: getattr(p.annotation, "__metadata__", ()) for p in own}
+
     def run(*, json: bool, quiet: bool, debug: bool, **chosen: Any) -> None:
         output = Output(json=json, quiet=quiet)
-        with reporting(output, debug=debug):
-            function(output, **chosen)
+        with reporting(output, debug=debug), StandardFiles(output) as files:
+            given = {name: files.replaced(value, marks[name]) for name, value in chosen.items()}
+            function(output, **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)

@@ -9,6 +9,7 @@ import typer
 from hemf.cli.arguments import show_terms
 from hemf.cli.command import command
 from hemf.cli.output import Output
+from hemf.cli.tables import RowFormat
 
 app = typer.Typer(
     help="Public data sets: list, fetch, describe.", no_args_is_help=True, rich_markup_mode=None
@@ -16,7 +17,7 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, as `list` shows.")]
 
 
-def list_data(output: Output) -> None:
+def list_data(output: Output, format: RowFormat = None) -> None:
     """List the data sets that can be fetched, or read once their files are placed."""
     from hemf import datasets
 
@@ -41,7 +42,8 @@ def list_data(output: Output) -> None:
             numbers=(1, 2, 3, 4),
         )
 
-    output.result({"datasets": rows}, show)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    output.rows(columns, show, document={"datasets": rows}, format=format)
 
 
 def fetch(output: Output, name: Name) -> None:
@@ -85,7 +87,7 @@ def _facts(entry: Any) -> dict[str, Any]:
         "users": entry.users,
         "items": entry.items,
         "ratings": entry.ratings,
-        "scale": entry.scale,
+        "scale": entry.scale and list(entry.scale),
         "megabytes": entry.megabytes,
         "url": entry.url,
         "md5": entry.md5,

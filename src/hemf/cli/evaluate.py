@@ -13,6 +13,7 @@ from hemf.cli import arguments
 from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.models import FEATURED, MODELS, parse_model
 from hemf.cli.output import Output
+from hemf.cli.standard import READ
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 def evaluate(
     output: Output,
-    train: Annotated[str, typer.Option(help="Ratings to learn from: a file or a data set's name.")],
-    test: Annotated[str, typer.Option(help="Ratings to predict.")],
+    train: Annotated[
+        str, typer.Option(help="Ratings to learn from: a file or a data set's name."), READ
+    ],
+    test: Annotated[str, typer.Option(help="Ratings to predict."), READ],
     model_name: Annotated[
         str,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.standard import READ
 
 if TYPE_CHECKING:
     from hemf import Ratings
@@ -18,10 +19,12 @@ _HELP = "File of what is known of {side}s: ids (as in the ratings, or first) and
 UserFeatures = Annotated[
     list[Path] | None,
     typer.Option("--user-features", metavar="FILE", help=_HELP.format(side="user")),
+    READ,
 ]
 ItemFeatures = Annotated[
     list[Path] | None,
     typer.Option("--item-features", metavar="FILE", help=_HELP.format(side="item")),
+    READ,
 ]
 
 

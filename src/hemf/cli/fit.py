@@ -10,6 +10,7 @@ import typer
 from hemf.cli import arguments
 from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.output import Output
+from hemf.cli.standard import READ, WRITTEN
 
 if TYPE_CHECKING:
     from hemf import HeMF
@@ -19,6 +20,7 @@ Data = Annotated[
     typer.Argument(
         help="Ratings: CSV, TSV, Parquet or .dat file, or the name of a data set.", metavar="DATA"
     ),
+    READ,
 ]
 
 
@@ -26,11 +28,16 @@ def fit(
     output: Output,
     data: Data,
     model_file: Annotated[
-        Path, typer.Option("--output", "-o", metavar="M", help="Where to keep the model.")
+        Path,
+        typer.Option("--output", "-o", metavar="M", help="Where to keep the model."),
+        WRITTEN,
+        ".hemf",
     ],
     report: Annotated[
         Path | None,
         typer.Option("--report", metavar="R.html", help="Where to write a report with pictures."),
+        WRITTEN,
+        ".html",
     ] = None,
     user_features: UserFeatures = None,
     item_features: ItemFeatures = None,
@@ -46,6 +53,7 @@ def fit(
     """
     from hemf.cli.progress import FitProgress, warm_up
     from hemf.io import check_ids
+    from hemf.writing import exclusive
 
     model = arguments.new_model(settings, seed, n_jobs)
     read = [data, *(user_features or ()), *(item_features or ())]
@@ -55,10 +63,11 @@ def fit(
     check_ids(ratings)
     features = read_features(output, ratings, columns, user=user_features, item=item_features)
     warm_up(output, model)
-    with FitProgress(output) as progress:
-        model.fit(ratings, callbacks=[progress], **features)
-    with output.status(f"writing {model_file}"):
-        model.save(model_file)
+    with exclusive(model_file, waiting=output.remark):
+        with FitProgress(output) as progress:
+            model.fit(ratings, callbacks=[progress], **features)
+        with output.status(f"writing {model_file}"):
+            model.save(model_file)
     if report is not None:
         from hemf.report import write_report
 

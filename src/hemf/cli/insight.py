@@ -9,8 +9,10 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
+from hemf.cli.tables import RowFormat, columns_of
 
 if TYPE_CHECKING:
+    from hemf.explanation import Explanation
     from hemf.views import Biclusters, CommunityView
 
 MEMBERS_SHOWN = 10  # of each community, for people
@@ -31,10 +33,18 @@ def communities(
     ] = None,
     members: Annotated[
         bool,
-        typer.Option("--members", help="Name the members; all of them with --json."),
+        typer.Option(
+            "--members",
+            help="Name the members; all of them with --json, to a file or to another program.",
+        ),
     ] = False,
+    format: RowFormat = None,
 ) -> None:
-    """Show the communities, and who rates what how."""
+    """Show the communities, and who rates what how.
+
+    To a file or another program go the communities, one in each row, or with --members the users
+    and items with the community that each most probably belongs to.
+    """
     from hemf import HeMF
 
     with output.status(f"reading {model_file}"):
@@ -53,7 +63,35 @@ def communities(
         show_biclusters(output, table)
 
     document = {name: view.to_dict(member_ids=members) for name, view in views.items()}
-    output.result({**document, "biclusters": table.to_dict()}, show)
+    output.rows(
+        member_rows(views) if members else community_rows(document),
+        show,
+        document={**document, "biclusters": table.to_dict()},
+        format=format,
+    )
+
+
+def community_rows(document: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return one row for each community."""
+    names = ("community", "size", "weight", "members", "typical")
+    rows = (
+        (side, *(community[name] for name in names))
+        for side, view in document.items()
+        for community in view["communities"]
+    )
+    return columns_of(("side", *names), rows)
+
+
+def member_rows(views: dict[str, CommunityView]) -> dict[str, list[Any]]:
+    """Return one row for each user and item: where it most probably belongs."""
+    rows = (
+        (side, id, community, float(probability))
+        for side, view in views.items()
+        for id, community, probability in zip(
+            view.ids.tolist(), view.assignment.tolist(), view.probabilities.max(axis=1), strict=True
+        )
+    )
+    return columns_of(("side", "id", "community", "probability"), rows)
 
 
 def show_communities(output: Output, view: CommunityView) -> None:
@@ -113,6 +151,7 @@ def explain(
     user: Annotated[str, typer.Argument(metavar="U")],
     item: Annotated[str, typer.Argument(metavar="I")],
     n: Annotated[int, typer.Option("-n", help="How many rated items to name.", min=0)] = 5,
+    format: RowFormat = None,
 ) -> None:
     """Say what went into a prediction."""
     from hemf import HeMF
@@ -122,4 +161,33 @@ def explain(
     user_id, _ = arguments.find_id(model.ratings_.users, user)
     item_id, _ = arguments.find_id(model.ratings_.items, item)
     explanation = model.explain(user_id, item_id, n=n)
-    output.result(explanation.to_dict(), lambda: output.line(str(explanation)))
+    output.rows(
+        explanation_rows(explanation),
+        lambda: output.line(str(explanation)),
+        document=explanation.to_dict(),
+        format=format,
+    )
+
+
+def explanation_rows(why: Explanation) -> dict[str, list[Any]]:
+    """Return one row for each part of an explanation; those of rated items say more."""
+    sums = (
+        "global_mean", "user_offset", "item_offset", "interaction", "from_ratings",
+        "from_features", "from_communities",
+    )  # fmt: skip
+    groups: dict[str, dict[Any, float]] = {
+        "prediction": {"mean": why.mean, "std": why.std},
+        "part": {name: getattr(why, name) for name in sums},
+        "uncertainty": why.uncertainty,
+        "user community": why.user_communities,
+        "item community": why.item_communities,
+    }
+    rows: list[tuple[Any, ...]] = [
+        (what, str(name), value, None, None)
+        for what, entries in groups.items()
+        for name, value in entries.items()
+    ]
+    rows += [
+        ("rated item", str(r.item), r.contribution, r.rating, r.similarity) for r in why.reasons
+    ]
+    return columns_of(("what", "name", "value", "rating", "similarity"), rows)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from hemf.cli.plain import plain
+from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from hemf.cli.tables import Columns, Format
 
 UNLIMITED = 10_000  # columns, where nobody's screen is the limit
 
@@ -29,6 +31,10 @@ class Output:
         self.json = json
         self.quiet = quiet
         self.silent = json or quiet
+        self.aside = False
+        """Whether stdout is taken by a file, so that everything else goes to stderr."""
+        self.aliases: dict[str, str] = {}
+        """Names of temporary files, and what to call them."""
 
     @property
     def live(self) -> bool:
@@ -51,12 +57,53 @@ class Output:
         else:
             show()
 
+    def rows(
+        self,
+        columns: Columns,
+        show: Callable[[], None],
+        *,
+        document: Mapping[str, Any],
+        format: Format | None = None,
+    ) -> None:
+        """Print a result of many rows, the same in each of its forms.
+
+        With --json that is the document. On a terminal it is what ``show`` prints, for people; off
+        a terminal, or with ``format``, all rows of the ``columns``, for machines.
+        """
+        if self.json and format is not None:
+            raise ParameterError("--json and --format exclude each other; give one of them")
+        if self.json:
+            self.document(document)
+        elif self.for_people(format):
+            show()
+        else:
+            self.write_rows(columns, format)
+
+    def for_people(self, format: Format | None = None) -> bool:
+        """Whether rows are shown as a table rather than written for machines."""
+        return not self.json and (self.aside or (format is None and sys.stdout.isatty()))
+
+    def write_rows(self, columns: Columns, format: Format | None = None) -> None:
+        """Write all rows to stdout, as CSV unless another format was asked for."""
+        from hemf.cli.tables import write_rows
+
+        if format == "parquet" and sys.stdout.isatty():
+            raise ParameterError(
+                "--format parquet is not for terminals; send it to a file, or to another program"
+            )
+        sys.stdout.flush()
+        write_rows(sys.stdout.buffer, columns, format or "csv")
+        sys.stdout.buffer.flush()
+
     def document(self, document: Mapping[str, Any]) -> None:
         """Print one JSON document."""
         print(json.dumps(plain(document), indent=2, allow_nan=False), flush=True)
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """Print a line of the result."""
+        if self.aside:
+            self.remark(text)
+            return
         self._page.print(text, style=style, soft_wrap=True)
 
     def table(
@@ -74,7 +121,7 @@ class Output:
         with self._page.capture() as drawn:
             self._page.print(table)
         for line in drawn.get().splitlines():
-            print(line.rstrip())
+            print(line.rstrip(), file=sys.stderr if self.aside else sys.stdout)
 
     def remark(self, text: str) -> None:
         """Say something on stderr, unless silence was asked for."""
@@ -90,15 +137,20 @@ class Output:
         """Say on stderr what went wrong, whatever was asked for."""
         self._say(f"hemf: {text}")
 
-    @staticmethod
-    def _say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        print(self.named(text), file=sys.stderr, flush=True)
+
+    def named(self, text: str) -> str:
+        """Return a text with temporary files called what they stand for."""
+        for path, name in self.aliases.items():
+            text = text.replace(path, name)
+        return text
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
         """Show on the terminal that something is going on."""
         if self.live:
-            with self.screen.status(text):
+            with self.screen.status(self.named(text)):
                 yield
         else:
             yield
@@ -115,24 +167,3 @@ def _console(*, stderr: bool = False) -> Console:
         emoji=False,
         highlight=False,
     )
-
-
-def plain(value: Any) -> Any:
-    """Return the value with nothing in it but what JSON knows; NaN and infinities are null.
-
-    >>> plain({"mean": np.float32(0.5), 3: np.array([1, 2]), "std": float("nan")})
-    {'mean': 0.5, '3': [1, 2], 'std': None}
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(entry) for entry in value]
-    return str(value)

@@ -10,8 +10,12 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
+from hemf.cli.standard import READ, STANDARD
+from hemf.cli.tables import Format, RowFormat, columns_of
+from hemf.errors import ParameterError
 
 SHOWN = 20  # pairs on the screen; a file holds all of them
+_FIGURES = ("score", "mean", "std")
 
 
 class Strategy(StrEnum):
@@ -26,14 +30,20 @@ def predict(
     output: Output,
     model_file: arguments.Model,
     pairs: Annotated[
-        Path, typer.Argument(metavar="PAIRS", help="File of users and items: CSV, TSV, Parquet.")
+        Path,
+        typer.Argument(metavar="PAIRS", help="File of users and items: CSV, TSV, JSONL, Parquet."),
+        READ,
     ],
     target: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Where to write: .csv, .tsv or .parquet."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write: .csv, .tsv, .jsonl or .parquet, or - for stdout.",
         ),
     ] = None,
+    format: RowFormat = None,
     columns: Annotated[
         str | None,
         typer.Option("--columns", metavar="A,B", help="Columns of user and item."),
@@ -42,13 +52,21 @@ def predict(
     """Predict the ratings of pairs.
 
     Gives mean, standard deviation, and whether user and item are known to the model. A model with
-    moods predicts them at their timestamps, where the file has these.
+    moods predicts them at their timestamps, where the file has these. A terminal shows the first
+    pairs; a file or a pipe gets all of them.
     """
     from hemf import HeMF
     from hemf.cli.tables import check_table_name, write_table
     from hemf.ratings import timed_pairs_from_any
 
-    check_table_name(target)
+    to_stdout = target is not None and str(target) == STANDARD
+    if to_stdout:
+        if output.json:
+            raise ParameterError("--json and -o - cannot both go to standard output")
+        target, format = None, format or Format.csv
+    if output.json and target is None and format is not None:
+        raise ParameterError("--json and --format exclude each other; give one of them")
+    check_table_name(target, format)
     arguments.check_writable(target, apart_from=[pairs, model_file])
     with output.status(f"reading {model_file}"):
         model = HeMF.load(model_file)
@@ -66,7 +84,7 @@ def predict(
         )
         table = {"user": users, "item": items, "mean": mean, "std": std, "known": known}
         if target is not None:
-            write_table(target, table)
+            write_table(target, table, format)
     strangers = int((~known).sum())
     if strangers:
         output.remark(
@@ -97,7 +115,7 @@ def predict(
 
     if output.json:
         document["predictions"] = [dict(zip(table, row, strict=True)) for row in rows(None)]
-    output.result(document, show)
+    output.rows(table, show, document=document, format=format)
 
 
 def recommend(
@@ -117,6 +135,7 @@ def recommend(
         bool, typer.Option("--include-seen", help="Also what the user has rated.")
     ] = False,
     seed: arguments.Seed = 0,
+    format: RowFormat = None,
 ) -> None:
     """List the best items for users.
 
@@ -147,12 +166,24 @@ def recommend(
         for answer in answers:
             if len(answers) > 1:
                 output.line(f"user {answer['user']}", style="bold")
-            if not answer["items"]:
-                output.line("nothing is left to recommend")
-                continue
-            show_ranked(output, answer["items"])
+            if answer["items"]:
+                show_ranked(output, answer["items"])
 
-    output.result({"strategy": strategy.value, "recommendations": answers}, show)
+    best = [
+        (answer["user"], item["item"], rank, *(item[k] for k in _FIGURES), answer["known"])
+        for answer in answers
+        for rank, item in enumerate(answer["items"], start=1)
+    ]
+    names = ("user", "item", "rank", *_FIGURES, "known")
+    output.rows(
+        columns_of(names, best),
+        show,
+        document={"strategy": strategy.value, "recommendations": answers},
+        format=format,
+    )
+    for answer in answers:
+        if not answer["items"] and not output.json:
+            output.remark(f"user {answer['user']}: nothing is left to recommend")
 
 
 def ranked_items(model: Any, user: Any, n: int, **options: Any) -> list[dict[str, Any]]:

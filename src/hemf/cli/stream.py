@@ -15,6 +15,8 @@ from hemf.cli import arguments
 from hemf.cli.evaluate import learn
 from hemf.cli.models import STREAMING, parse_model
 from hemf.cli.output import Output
+from hemf.cli.standard import READ, WRITTEN
+from hemf.cli.tables import RowFormat, columns_of
 from hemf.errors import DuplicateWarning
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ class Order(StrEnum):
 def stream(
     output: Output,
     data: Annotated[
-        str, typer.Option("--ratings", metavar="R", help="Ratings: a file or a data set's name.")
+        str,
+        typer.Option("--ratings", metavar="R", help="Ratings: a file or a data set's name."),
+        READ,
     ],
     batch_size: Annotated[
         int,
@@ -71,6 +75,7 @@ def stream(
     test: Annotated[
         str | None,
         typer.Option(metavar="V", help="Ratings to predict at every tenth of the stream."),
+        READ,
     ] = None,
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Only the first N ratings.", min=1)
@@ -78,11 +83,14 @@ def stream(
     plot: Annotated[
         Path | None,
         typer.Option(metavar="P", help="Where to draw RMSE by ratings seen: P.html or P.png."),
+        WRITTEN,
+        ".html",
     ] = None,
     settings: arguments.Settings = None,
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
     n_jobs: arguments.Jobs = None,
+    format: RowFormat = None,
 ) -> None:
     """Predict each rating of a stream, then learn it.
 
@@ -124,7 +132,15 @@ def stream(
         "plot": plot and str(plot),
         "models": [done.document for done in runs],
     }
-    output.result(document, lambda: show(output, said, runs, plot))
+    names = [name for name in runs[0].document if name != "curve"]
+    output.rows(
+        columns_of(names, ([done.document[name] for name in names] for done in runs)),
+        lambda: show(output, said, runs),
+        document=document,
+        format=format,
+    )
+    if plot is not None:
+        (output.line if output.for_people(format) else output.remark)(f"plot: {plot}")
     if interrupted:
         raise KeyboardInterrupt
 
@@ -370,10 +386,8 @@ def draw(
         )
 
 
-def show(output: Output, said: str, runs: Sequence[Run], plot: Path | None) -> None:
+def show(output: Output, said: str, runs: Sequence[Run]) -> None:
     """Print what was measured."""
     headers, rows = table(runs)
     output.line(said)
     output.table(headers, rows, numbers=range(1, len(headers)))
-    if plot is not None:
-        output.line(f"plot: {plot}", style="bold")

@@ -13,6 +13,8 @@ from hemf.cli import arguments
 from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.fit import Data, summary
 from hemf.cli.output import Output
+from hemf.cli.standard import WRITTEN
+from hemf.cli.tables import RowFormat
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def tune(
     model_file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="M", help="Where to keep the best, fitted to all."),
+        WRITTEN,
+        ".hemf",
     ] = None,
     results: Annotated[
         Path | None,
@@ -70,10 +74,13 @@ def tune(
     plot: Annotated[
         Path | None,
         typer.Option(metavar="P", help="Where to draw the held-out errors: P.html or P.png."),
+        WRITTEN,
+        ".html",
     ] = None,
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
     n_jobs: arguments.Jobs = None,
+    format: RowFormat = None,
 ) -> None:
     """Choose settings by ratings that are held out of DATA.
 
@@ -129,14 +136,25 @@ def tune(
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:
         from hemf.io import check_ids
+        from hemf.writing import exclusive
 
         check_ids(ratings)
-        with FitProgress(output) as fitting:
-            model = found.fit(callbacks=[fitting])
-        with output.status(f"writing {model_file}"):
-            model.save(model_file)
+        with exclusive(model_file, waiting=output.remark):
+            with FitProgress(output) as fitting:
+                model = found.fit(callbacks=[fitting])
+            with output.status(f"writing {model_file}"):
+                model.save(model_file)
         document |= {"model": str(model_file), "fitted": summary(model)}
-    output.result(document, lambda: _show(output, found, document))
+    rows = [{**trial, "scores": list(trial["scores"])} for trial in document["trials"]]
+    output.rows(
+        {name: [row[name] for row in rows] for name in rows[0] if name != "curves"},
+        lambda: _show(output, found),
+        document=document,
+        format=format,
+    )
+    say = output.line if output.for_people(format) else output.remark
+    for sentence in _conclusion(found, document):
+        say(sentence)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -217,31 +235,32 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> di
     }
 
 
-def _show(output: Output, found: Tuning, document: dict[str, Any]) -> None:
-    from hemf.tuning.plots import TITLES, numbers_in, shown, table_of
+def _show(output: Output, found: Tuning) -> None:
+    from hemf.tuning.plots import numbers_in, table_of
 
     headers, rows = table_of(found)
     output.table(headers, rows, numbers=numbers_in(headers))
     output.line()
+
+
+def _conclusion(found: Tuning, document: dict[str, Any]) -> list[str]:
+    """Say how the search ended, and how to go on."""
+    from hemf.tuning.plots import TITLES, shown
+
     said = {
         "interrupted": "Interrupted; what was found until then counts.",
         "minutes": "Time was up before all choices were made.",
         "trials": "The trials were used up before all choices were made.",
     }
-    if found.ended in said:
-        output.line(said[found.ended])
+    sentences = [said[found.ended]] if found.ended in said else []
     first, best = found.trials[0], found.best
     cost = f"{document['cpu_seconds']:.0f} CPU s"
     if best is first:
-        output.line(f"Nothing was better than the first trial ({cost}).")
+        sentences.append(f"Nothing was better than the first trial ({cost}).")
     else:
         before, after = (shown(trial, found.by) for trial in (first, best))
-        output.line(
+        sentences.append(
             f"Best is trial {best.number}: {TITLES[found.by]} {after} for {before} ({cost})."
         )
-    output.line(document["command"], style="bold")
-    output.line(document["python"])
-    if document["model"]:
-        output.line(f"model: {document['model']}", style="bold")
-    if document["plot"]:
-        output.line(f"plot: {document['plot']}", style="bold")
+    sentences += [document["command"], document["python"]]
+    return sentences + [f"{kind}: {document[kind]}" for kind in ("model", "plot") if document[kind]]

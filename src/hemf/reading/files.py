@@ -12,6 +12,7 @@ from typing import Any
 
 from hemf.errors import DataError
 from hemf.reading.columns import ColumnChoice, is_header
+from hemf.reading.jsonlines import JSON_LINES, read_json_lines
 from hemf.reading.text import Text, first_row, not_utf8, read_text
 
 PARQUET = (".parquet", ".pq")
@@ -82,11 +83,14 @@ def open_file(
         return _open_pipe(path, kind, judge, n_ids)
     if kind in PARQUET and not compressed:
         return _open_parquet(str(path), lambda: str(path), n_ids)
+    if kind in JSON_LINES and not compressed:
+        table = read_json_lines(path)
+        return Source(list(table), len(table), partial(_chosen, list(table.values())), str(path))
     if kind in TEXT:
         return _open_text(str(path), partial(_open_packed, str(path), "detect"), kind, judge, n_ids)
     raise DataError(
         f"{path}: cannot tell what kind of file this is; "
-        f"the name should end in {', '.join(PARQUET + TEXT)} (text also with .gz)",
+        f"the name should end in {', '.join(PARQUET + JSON_LINES + TEXT)} (text also with .gz)",
         value=str(path),
     )
 
@@ -116,6 +120,10 @@ def _open_packed(source: Any, compression: str | None) -> Any:
     import pyarrow as pa
 
     return pa.input_stream(source, compression=compression)
+
+
+def _chosen(columns: list[Any], positions: Sequence[int]) -> list[Any]:
+    return [columns[position] for position in positions]
 
 
 @contextmanager

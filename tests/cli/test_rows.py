@@ -1,0 +1,173 @@
+"""Off a terminal, commands write all of their rows, for other programs to read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from hemf import HeMF
+
+STRANGE = ["a,b", 'say "hi"', "line\nbreak", "Zoë 113", " spaced ", "007", "x;y|z\t", "'q'", "日本"]
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory):
+    """A model whose ids are hard to write, and pairs of them in a file."""
+    folder = tmp_path_factory.mktemp("strange")
+    pairs = [(user, item) for user in STRANGE for item in STRANGE]
+    rows = [(*pair, place % 5 + 1.0) for place, pair in enumerate(pairs)]
+    HeMF(n_factors=1, tol=0.1, rng=0).fit(rows).save(folder / "m.hemf")
+    with open(folder / "pairs.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("user", "item"), *pairs])
+    return folder
+
+
+def piped(command: str, *arguments: object, given: bytes = b"", folder="."):
+    """Run a command with bytes at its stdin; return its code, stdout and stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hemf.cli", command, *map(str, arguments)],
+        input=given, capture_output=True, cwd=folder, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_predict_writes_every_pair_to_a_pipe(hemf, club, tmp_path):
+    pairs = [(f"user-{place % 80}", place % 50) for place in range(5000)]
+    lines = [f"{user},{item}" for user, item in pairs]
+    (tmp_path / "pairs.csv").write_text("\n".join(["user,item", *lines]))
+    run = hemf("predict", club.model, "pairs.csv")
+    assert run.code == 0
+    rows = read_csv(run.out)
+    assert [(row["user"], int(row["item"])) for row in rows] == pairs
+    mean = HeMF.load(club.model).predict(*map(list, zip(*pairs, strict=True)))
+    assert [float(row["mean"]) for row in rows] == mean.tolist()
+
+
+def test_a_terminal_shows_a_table_and_says_what_it_left_out(on_terminal, club):
+    run = on_terminal("predict", club.model, club.test)
+    assert len(run.out.splitlines()) == 22
+    assert run.out.splitlines()[-1].startswith("… and 80 more")
+    assert len(on_terminal("predict", club.model, club.test, "-o", "-").out.splitlines()) == 101
+    refused = on_terminal("predict", club.model, club.test, "--format", "parquet")
+    assert refused.code == 1
+    assert "not for terminals" in refused.err
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_output_fed_back_as_input_gives_the_same(kind, strange, hemf):
+    model = strange / "m.hemf"
+    expected = hemf("predict", model, strange / "pairs.csv")
+    assert {row["user"] for row in read_csv(expected.out)} == set(STRANGE)
+    assert {row["known"] for row in read_csv(expected.out)} == {"true"}
+    hemf("predict", model, strange / "pairs.csv", "--format", kind, "-o", f"out.{kind}")
+    assert hemf("predict", model, f"out.{kind}").out == expected.out
+
+
+def test_a_dash_is_stdin_and_stdout(strange, tmp_path):
+    model, pairs = strange / "m.hemf", (strange / "pairs.csv").read_bytes()
+    code, direct, error = piped("predict", model, "-", given=pairs)
+    assert (code, error) == (0, "")
+    assert piped("predict", "-", strange / "pairs.csv", given=model.read_bytes())[1] == direct
+    code, parquet, _ = piped("predict", model, "-", "-o", "-", "--format", "parquet", given=pairs)
+    assert code == 0
+    assert pq.read_table(io.BytesIO(parquet)).num_rows == len(STRANGE) ** 2
+    assert piped("predict", model, "-", given=parquet)[1] == direct
+    code, _, error = piped("predict", "-", "-", given=pairs)
+    assert code == 1
+    assert "can be read once" in error
+    code, _, error = piped("predict", model, "-", given=b"user,item\nonly\n")
+    assert code == 1
+    assert error.startswith("hemf: standard input: row 0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_may_go_through_pipes(club, tmp_path):
+    settings = ("--set", "n_factors=1", "--set", "max_sweeps=2", "-q")
+    code, model, _ = piped("fit", "-", "-o", "-", *settings, given=club.ratings.read_bytes())
+    assert code == 0
+    code, updated, error = piped("update", "-", club.test, "-o", "-", given=model)
+    assert code == 0, error
+    assert "100 ratings learnt" in error
+    facts = json.loads(piped("describe", "-", "--json", given=updated)[1])
+    assert facts["model"] == "standard input"
+    assert [batch["ratings"] for batch in facts["batches"]] == [100]
+    code, _, error = piped("update", "-", club.test, given=model)
+    assert code == 1
+    assert "say with -o where to keep it" in error
+    code, _, error = piped("fit", club.ratings, "-o", "-", "--json")
+    assert code == 1
+    assert "cannot both go to standard output" in error
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
+def test_a_pipe_with_a_name_is_read_like_a_file(club, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = subprocess.Popen(["cp", str(club.test), str(tmp_path / "pipe")])
+    code, out, error = piped("predict", club.model, tmp_path / "pipe")
+    writer.wait()
+    assert code == 0, error
+    assert len(out.splitlines()) == 101
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(club, tmp_path):
+    lines = [f"user-{place % 80},{place % 50}" for place in range(150_000)]  # pipes hold some
+    (tmp_path / "pairs.csv").write_text("\n".join(["user,item", *lines]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hemf.cli", "predict", club.model, tmp_path / "pairs.csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b'"user","item","mean","std","known"\n'
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 1
+
+
+def test_other_commands_write_rows_too(hemf, club):
+    rows = read_csv(hemf("recommend", club.model, "--user", "user-1", "--user", "user-2").out)
+    assert [(row["user"], row["rank"]) for row in rows] == [
+        (user, str(rank)) for user in ("user-1", "user-2") for rank in range(1, 11)
+    ]
+    view = HeMF.load(club.model).communities("user")
+    rows = read_csv(hemf("communities", club.model, "--side", "user", "--members").out)
+    assert {row["id"]: int(row["community"]) for row in rows} == view.labels
+    rows = read_csv(hemf("communities", club.model).out)
+    assert sum(int(row["members"]) for row in rows) == 130
+    run = hemf("communities", club.model, "--format", "jsonl")
+    assert json.loads(run.out.splitlines()[0])["typical"][0].keys() == {"id", "rating", "lift"}
+    rows = read_csv(hemf("explain", club.model, "user-1", "2", "-n", "3").out)
+    parts = {row["name"]: float(row["value"]) for row in rows}
+    assert [row["what"] for row in rows].count("rated item") == 3
+    made_of = ("global_mean", "user_offset", "item_offset", "interaction")
+    assert sum(parts[name] for name in made_of) == pytest.approx(parts["mean"])
+    rows = read_csv(hemf("data", "list").out)
+    assert "ml-100k" in [row["name"] for row in rows]
+    both = ("--model", "sgd", "--model", "sgd:step=0.01")
+    rows = read_csv(hemf("stream", "--ratings", club.train, *both).out)
+    assert [row["model"] for row in rows] == ["sgd", "sgd:step=0.01"]
+
+
+def test_tuning_writes_its_trials_and_says_the_rest_on_stderr(hemf, club):
+    fast = ("--set", "max_sweeps=3", "--try", "n_factors=1,2", "--trials", "2")
+    run = hemf("tune", club.ratings, *fast)
+    assert run.code == 0, run.err
+    assert [row["number"] for row in read_csv(run.out)] == ["1", "2"]
+    assert "\nhemf fit " in run.err
+
+
+def test_json_and_a_format_exclude_each_other(hemf, club):
+    run = hemf("recommend", club.model, "--user", "user-1", "--json", "--format", "csv")
+    assert run.code == 1
+    assert "exclude each other" in run.err
