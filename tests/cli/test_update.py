@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from hemf import HeMF
+from hemf.batches import KEPT, Batch, remember
+from hemf.writing import exclusive
 
 KEYS = {
     "users", "items", "ratings", "new_users", "new_items", "changed", "removed", "user_communities",
@@ -205,3 +209,130 @@ def test_files_that_are_in_the_way_are_named(hemf, kept, club):
         run = hemf("update", *arguments)
         assert run.code == 1
         assert text in run.err
+
+
+# -- once, and one at a time ---------------------------------------------------------------------
+
+
+def test_two_updates_at_once_are_both_learnt(kept, tmp_path):
+    processes = []
+    for number in range(2):
+        name = tmp_path / f"new-{number}.csv"
+        name.write_text(f"user,item,rating\nnew-{number},2,4.5\n")
+        command = [sys.executable, "-m", "hemf.cli", "update", kept, name, "--json"]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    ends = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    model = HeMF.load(kept)
+    assert model.predict(["new-0", "new-1"], 2, return_known=True)[1].all()
+    assert len(model.batches_) == 2
+    assert not list(tmp_path.glob(".hemf-*"))
+
+
+def test_a_model_that_stays_in_use_is_left_alone(hemf, kept):
+    before = kept.read_bytes()
+    with exclusive(kept):
+        run = hemf("update", "m.hemf", "new.csv", "--wait", "0.2")
+        again = hemf("update", "m.hemf", "new.csv", "--wait", "0", "-o", "other.hemf")
+    assert run.code == 1
+    waits, failed = run.err.splitlines()
+    assert "is in use by another hemf" in waits
+    assert "waiting up to 0.2 s" in waits
+    assert failed.startswith("hemf: m.hemf is in use")
+    assert kept.read_bytes() == before
+    assert again.code == 0, again.err  # reads M, which is always whole, and writes another file
+
+
+@pytest.mark.parametrize("command", ["fit", "tune"])
+def test_other_writers_wait_for_the_file_too(command, hemf, kept, club, monkeypatch):
+    monkeypatch.setattr("hemf.writing.exclusive.__kwdefaults__", {"seconds": 0.1, "waiting": print})
+    fast = ("--set", "max_sweeps=1", "--set", "n_factors=1")
+    trials = ("--trials", "1") if command == "tune" else ()
+    before = kept.read_bytes()
+    with exclusive(kept):
+        run = hemf(command, club.ratings, "-o", kept, *fast, *trials)
+    assert run.code == 1
+    assert "is in use by another hemf" in run.err
+    assert kept.read_bytes() == before
+
+
+def test_a_model_that_another_program_replaced_meanwhile_is_not_overwritten(
+    hemf, kept, club, monkeypatch
+):
+    learn = HeMF.partial_fit
+
+    def replaced_meanwhile(self, *args, **kwargs):
+        shutil.copy(club.model, kept)
+        return learn(self, *args, **kwargs)
+
+    monkeypatch.setattr(HeMF, "partial_fit", replaced_meanwhile)
+    run = hemf("update", "m.hemf", "new.csv")
+    assert run.code == 1
+    assert "m.hemf was changed by another program" in run.err
+    assert kept.read_bytes() == club.model.read_bytes()
+
+
+@pytest.mark.parametrize("history", ["full", "none"])
+def test_the_same_batch_is_learnt_once(history, hemf, kept, club):
+    fast = ("--set", "max_sweeps=2", "--set", "n_factors=1", "--set", f"history='{history}'")
+    assert hemf("fit", club.ratings, "-o", "m.hemf", *fast).code == 0
+    first = hemf("update", "m.hemf", "new.csv", "--json").json
+    assert first["applied"] is True
+    content = kept.read_bytes()
+    (kept.parent / "copy.csv").write_bytes((kept.parent / "new.csv").read_bytes())
+    second = hemf("update", "m.hemf", "copy.csv", "--json").json
+    assert second.keys() == first.keys()
+    assert (second["applied"], second["ratings"]) == (False, 0)
+    assert second["batch_id"] == first["batch_id"]
+    assert kept.read_bytes() == content
+    run = hemf("update", "m.hemf", "new.csv")
+    assert run.code == 0
+    assert "has been learnt already" in run.out
+    assert "--again" in run.out
+    n_ratings = HeMF.load(kept).n_ratings_
+    assert hemf("update", "m.hemf", "new.csv", "--again", "--json").json["applied"] is True
+    assert HeMF.load(kept).n_ratings_ == n_ratings + (0 if history == "full" else 4)
+    assert hemf("update", "m.hemf", "--removed", "new.csv", "--json").json["applied"] is True
+
+
+def test_a_batch_has_the_name_it_is_given(hemf, kept, tmp_path):
+    (tmp_path / "other.csv").write_text("user,item,rating\nmax,2,4.5\n")
+    assert hemf("update", "m.hemf", "new.csv", "--batch-id", "monday", "--json").json["applied"]
+    run = hemf("update", "m.hemf", "other.csv", "--batch-id", "monday")
+    assert run.code == 0
+    assert "batch monday has been learnt already" in run.out
+    assert "held something else" in run.err
+    assert hemf("update", "m.hemf", "new.csv", "--batch-id", "tuesday", "--json").json["applied"]
+    assert [batch.id for batch in HeMF.load(kept).batches_] == ["monday", "tuesday"]
+
+
+def test_batches_stay_with_the_model_until_it_is_fitted_anew(hemf, kept, tmp_path):
+    hemf("update", "m.hemf", "new.csv", "--batch-id", "monday")
+    model = HeMF.load(kept).partial_fit([("zoe", 2, 3.0)])
+    model.save(kept)
+    assert [batch.id for batch in HeMF.load(kept).batches_] == ["monday"]
+    assert HeMF(n_factors=1, max_sweeps=1).fit(tmp_path / "new.csv").batches_ == ()
+
+
+def test_the_last_thousand_batches_are_remembered():
+    known = ()
+    for number in range(KEPT + 5):
+        known = remember(known, Batch(str(number), "", 1))
+    assert len(known) == KEPT == 1000
+    assert known[0].id == "5"
+
+
+def test_describe_says_what_is_in_a_model(hemf, kept):
+    hemf("update", "m.hemf", "new.csv", "--batch-id", "monday")
+    facts = hemf("describe", "m.hemf", "--json").json
+    model = HeMF.load(kept)
+    assert facts["bytes"] == kept.stat().st_size
+    assert (facts["users"], facts["items"]) == (81, 51)
+    assert facts["ratings"] == model.n_ratings_
+    assert facts["sweeps"] == model.n_sweeps_
+    assert (facts["history"], facts["online"]) == ("full", True)
+    assert (facts["format_version"], facts["library_version"]) == (4, "0.1.0")
+    assert [(batch["id"], batch["ratings"]) for batch in facts["batches"]] == [("monday", 4)]
+    shown = hemf("describe", "m.hemf")
+    assert "  monday  4 ratings" in shown.out
+    assert "81 users" in shown.out

@@ -327,3 +327,14 @@ def test_too_few_ratings_are_refused():
     few = [("ann", "tea", 5), ("bob", "tea", 4), ("eve", "milk", 1)]
     with pytest.raises(DataError, match="3 ratings are too few to hold out 1/10"):
         tune(few)
+
+
+@pytest.mark.parametrize("length", [1, 5, 12, 40])
+def test_a_first_line_that_was_cut_in_two_is_written_anew(length, ratings, tmp_path):
+    path = tmp_path / "r.jsonl"
+    tune(ratings, fixed=QUICK, trials=1, n_jobs=1, results=path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:length])
+    tune(ratings, fixed=QUICK, trials=1, n_jobs=1, results=path)
+    assert path.read_bytes().splitlines()[0] == whole.splitlines()[0]
+    assert len(path.read_bytes().splitlines()) == 2

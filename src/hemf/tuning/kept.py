@@ -12,6 +12,9 @@ from typing import Any
 from hemf.errors import DataError
 from hemf.ratings import Ratings
 from hemf.tuning.trial import Trial
+from hemf.writing import replacing
+
+_HEAD = b'{"search": {'  # every file of trials begins with this
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
@@ -70,9 +73,11 @@ class Kept:
             raise DataError(f"{path} cannot be read: {error.strerror}", value=str(path)) from error
         whole = content[: content.rfind(b"\n") + 1]
         if not whole:
-            if content.strip():
+            # What is there may be the beginning of a first line that a kill has cut in two.
+            if content.strip() and not _HEAD.startswith(content[: len(_HEAD)]):
                 raise DataError(f"{path} is no file of trials; choose another", value=str(path))
-            path.write_text(self._head + "\n", encoding="utf-8")
+            with replacing(path) as fresh:
+                fresh.write_text(self._head + "\n", encoding="utf-8")
             return
         try:
             head, *lines = [json.loads(line) for line in whole.decode().splitlines()]
