@@ -89,7 +89,8 @@ class HeMF(Predicting):
     n_jobs
         Threads; ``None`` or -1 for all cores. The result is the same for any number.
     dtype
-        ``"float32"`` storage, or ``"float64"``. Equations are solved in float64 either way.
+        ``"float32"`` storage, or ``"float64"``, in which ratings are kept as they are given.
+        Equations are solved in float64 either way.
     rng
         Seed, or NumPy generator, of everything random.
 

@@ -167,14 +167,14 @@ class Scanner:
                 cut = opened  # the rest of it is still to come
                 break
             at = closed.end()
-            first, last = np.searchsorted(breaks, [opened, at])
-            if last > first:
+            if text.find(b"\n", opened, at) >= 0:
+                first, last = np.searchsorted(breaks, [opened, at])
                 hidden[first:last] = True
                 if text[at : at + 1] not in (separator, b"\n", b""):
                     line = self._line + text.count(b"\n", 0, opened)
                     self.fault = Fault(
                         line,
-                        f"has a quote that is closed in the middle of a value in line "
+                        "has a quote that is closed in the middle of a value in line "
                         f"{line + last - first}; {_REMEDY}",
                     )
                     return None
