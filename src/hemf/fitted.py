@@ -14,6 +14,7 @@ from hemf.arguments import as_ids, as_times
 from hemf.errors import NotFittedError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
+from hemf.transaction import lock_of, settle
 from hemf.unknown import Asked, likely_reason, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 SIDES = ("user", "item")
+OF_CALLS = ("_lock", "_pending")
+"""Attributes that are no part of what a model is."""
 
 
 class Fitted(Parametrised):
     """The state of a model, and questions about it that need no mathematics."""
 
     rating_range: str | tuple[float, float] | None
-    state_: BatchState | OnlineState
     history_: list[SweepReport]
     held_out_: Ratings | None
     converged_: bool
@@ -51,22 +53,55 @@ class Fitted(Parametrised):
     batches_: tuple[Batch, ...] = ()
     """The last batches that ``hemf update`` has applied, oldest first."""
 
-    def _adopt(self, state: BatchState | OnlineState, *, coupled: bool) -> None:
-        """Take over a state; everything derived from an earlier one is forgotten."""
-        self.state_ = state
-        self._learner: Learner | None = None
-        self._coupled = coupled  # the parameter may be set anew while this state stays
-        self._strangers: dict[str, Moments] = {}
-        self._derived: dict[str, Any] = {}  # found when it is asked for
-        self._edition += 1
+    _learner: Learner | None
+    _coupled: bool
+    """How the state was made: the parameter may be set anew while this state stays."""
+    _strangers: dict[str, Moments]
+    _derived: dict[str, Any]
+    """Found when it is asked for."""
 
-    def _take(self, learner: Learner, values: Values) -> None:
-        """Take over what a learner has made of these ratings."""
+    @property
+    def state_(self) -> BatchState | OnlineState:
+        """All that was learnt; a call that was cut short is undone first: `hemf.transaction`."""
+        settle(self)
+        try:
+            state: BatchState | OnlineState = vars(self)["state_"]
+        except KeyError:
+            raise AttributeError("state_") from None
+        return state
+
+    def _adopt(
+        self,
+        state: BatchState | OnlineState,
+        *,
+        coupled: bool,
+        learner: Learner | None = None,
+        **attributes: Any,
+    ) -> None:
+        """Take over a state at once; everything derived from an earlier one is forgotten."""
+        vars(self).update(attributes | self._adopted(state, coupled, learner))
+
+    def _adopted(
+        self, state: BatchState | OnlineState, coupled: bool, learner: Learner | None
+    ) -> dict[str, Any]:
+        """Return the attributes of a model with a state."""
+        return {
+            "state_": state,
+            "_learner": learner,
+            "_coupled": coupled,
+            "_strangers": {},
+            "_derived": {},
+            "_edition": self._edition + 1,
+        }
+
+    def _taken(self, learner: Learner, values: Values) -> dict[str, Any]:
+        """Return the attributes of a model with what a learner has made of these ratings."""
         from hemf.options import checked_range
 
         state = learner.state
-        if not hasattr(self, "state_"):
-            self.held_out_, self.history_, self.converged_ = None, [], False
+        attributes: dict[str, Any] = {}
+        if "state_" not in vars(self):
+            attributes |= {"held_out_": None, "history_": [], "converged_": False}
         limits = checked_range(self.rating_range)
         if isinstance(limits, str) and state.observed is not None:
             limits = state.observed.low, state.observed.high
@@ -76,32 +111,38 @@ class Fitted(Parametrised):
             if values.size:
                 ends += [float(values.min()), float(values.max())]
             limits = (min(ends), max(ends)) if ends else None
-        self.rating_range_ = limits
-        self.global_mean_, self.rating_scale_ = state.centre, state.unit
-        self._adopt(state, coupled=True)
-        self._learner = learner
+        attributes |= {
+            "rating_range_": limits,
+            "global_mean_": state.centre,
+            "rating_scale_": state.unit,
+        }
+        return attributes | self._adopted(state, True, learner)
 
     # -- what is known -------------------------------------------------------------------------
 
     @property
     def n_users_(self) -> int:
         """How many users the model has, those without a rating in training included."""
-        return self._fitted().sides["user"].n_rows
+        with self._turn:
+            return self._fitted().sides["user"].n_rows
 
     @property
     def n_items_(self) -> int:
         """How many items the model has, those without a rating in training included."""
-        return self._fitted().sides["item"].n_rows
+        with self._turn:
+            return self._fitted().sides["item"].n_rows
 
     @property
     def n_user_communities_(self) -> int:
         """How many user communities there are (found, not the limit)."""
-        return self._fitted().sides["user"].n_communities
+        with self._turn:
+            return self._fitted().sides["user"].n_communities
 
     @property
     def n_item_communities_(self) -> int:
         """How many item communities there are (found, not the limit)."""
-        return self._fitted().sides["item"].n_communities
+        with self._turn:
+            return self._fitted().sides["item"].n_communities
 
     @property
     def is_online_(self) -> bool:
@@ -112,12 +153,14 @@ class Fitted(Parametrised):
     @property
     def noise_variance_(self) -> float:
         """σ², on the scale of the ratings."""
-        return self._fitted().noise * self.rating_scale_**2
+        with self._turn:
+            return self._fitted().noise * self.rating_scale_**2
 
     @property
     def n_sweeps_(self) -> int:
         """Sweeps done."""
-        return self._fitted().sweeps
+        with self._turn:
+            return self._fitted().sweeps
 
     @property
     def elbo_(self) -> float:
@@ -148,18 +191,20 @@ class Fitted(Parametrised):
     @property
     def n_ratings_(self) -> int:
         """How many ratings the model has learnt from."""
-        return self._fitted().n_ratings
+        with self._turn:
+            return self._fitted().n_ratings
 
     # -- inner workings ------------------------------------------------------------------------
 
     @property
     def _turn(self) -> threading.RLock:
         """What threads that ask the model and let it learn at once wait for."""
-        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
-        return lock
+        return lock_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        with self._turn:
+            settle(self)
+            return {name: vars(self)[name] for name in vars(self) if name not in OF_CALLS}
 
     def _fitted(self) -> BatchState | OnlineState:
         try:

@@ -20,6 +20,7 @@ from hemf.parameters import functions
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sideinfo import side_information
 from hemf.training import error_on, hold_out, standardised, warn_of_equal
+from hemf.transaction import settle
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -77,13 +78,17 @@ def fit(
         callbacks=told,
     )
     with model._turn:
-        model._table = train
-        model.held_out_ = held_out
-        model.rating_range_ = limits
-        model.global_mean_ = train.mean
-        model.rating_scale_ = train.scale
-        model.history_ = result.history
-        model.converged_ = result.converged
-        model.batches_ = ()
-        model._given = given
-        model._adopt(result.state, coupled=options.coupled)
+        settle(model)
+        model._adopt(
+            result.state,
+            coupled=options.coupled,
+            _table=train,
+            held_out_=held_out,
+            rating_range_=limits,
+            global_mean_=train.mean,
+            rating_scale_=train.scale,
+            history_=result.history,
+            converged_=result.converged,
+            batches_=(),
+            _given=given,
+        )

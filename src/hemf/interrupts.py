@@ -26,10 +26,13 @@ def uninterrupted() -> Iterator[None]:
     if before is None:  # set by code outside Python, which could not be put back
         yield
         return
-    signal.signal(signal.SIGINT, lambda *arguments: came.append(arguments))
-    try:
+    try:  # what answers Ctrl-C is put back even if another exception comes while it is changed
+        signal.signal(signal.SIGINT, lambda *arguments: came.append(arguments))
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            signal.signal(signal.SIGINT, before)
+        finally:
+            signal.signal(signal.SIGINT, before)
     if came and callable(before):
         before(*came[0])

@@ -259,8 +259,8 @@ def _read_model(cls: type[_Model], archive: Archive, manifest: dict[str, Any]) -
 
         online = restore_online(manifest["online"], sides, archive)
         require_positive("state", online.noise, online.unit)
-        model._adopt(online, coupled=True)
-        model._learner = Learner(online, ratings.users, ratings.items)
+        learner = Learner(online, ratings.users, ratings.items)
+        model._adopt(online, coupled=True, learner=learner)
         return model
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)

@@ -64,9 +64,9 @@ def visitor_row(model: HeMF, features: Any) -> csr_array:
     return encoder.encode(tables)[1]
 
 
-def take_more(model: HeMF, learner: Learner, more: More) -> None:
-    """Give known rows their features, and keep the others for when their ids get rows."""
-    kept = dict(model._given)
+def take_more(given: Mapping[str, Given], learner: Learner, more: More) -> dict[str, Given]:
+    """Give known rows their features; return those ``given`` with the others among newcomers'."""
+    kept = dict(given)
     for side, (ids, encoded) in more.items():
         rows = known(learner, side).rows(ids)
         here = rows >= 0
@@ -74,12 +74,12 @@ def take_more(model: HeMF, learner: Learner, more: More) -> None:
             online_features.give(learner.state, side, rows[here], csr_array(encoded[here]))
         new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
         kept[side] = _joined(kept[side], known(learner, side), new, csr_array(encoded[~here]))
-    model._given = kept
+    return kept
 
 
-def introduce(model: HeMF, learner: Learner, before: dict[str, int]) -> None:
+def introduce(all_given: Mapping[str, Given], learner: Learner, before: dict[str, int]) -> None:
     """Give the rows that were added since there were so many what is known of their ids."""
-    for side, given in model._given.items():
+    for side, given in all_given.items():
         ids = known(learner, side)
         if len(ids) > before[side] and len(given.newcomers):
             places = given.newcomers.rows(ids.ids[before[side] :])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from hemf.inference import origins
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
+from hemf.inference.journal import Journal, attributes_of, generator_state
 from hemf.inference.online import OnlineState
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
@@ -37,6 +38,7 @@ from hemf.takebacks import (
     given_before,
     read_removed,
 )
+from hemf.transaction import change
 from hemf.triples import in_order, without_repeats
 from hemf.vocabulary import Vocabulary
 
@@ -58,6 +60,13 @@ class Learner:
     _table: Ratings | None = None
     _table_of: int = -1
 
+    def keep(self, journal: Journal) -> None:
+        """Let a journal undo whatever this learner does from now on."""
+        for undo in (attributes_of(self), self.users.mark(), self.items.mark()):
+            journal.add(undo)
+        self.state.journal = journal
+        self.state.savepoint()
+
     @property
     def ratings(self) -> Ratings:
         """The ratings in the history, which need not be all that were learnt."""
@@ -76,16 +85,21 @@ class Learner:
         return self._table
 
 
-def begin(model: HeMF, values: Values, options: OnlineOptions) -> Learner:
+def begin(
+    model: HeMF, values: Values, options: OnlineOptions, journal: Journal
+) -> Learner:
     """Return a learner that goes on from a fitted model, or starts from nothing.
 
-    ``values`` are ratings that may be looked at to begin with.
+    ``values`` are ratings that may be looked at to begin with. Whatever the learner will do can
+    be undone with the journal.
     """
     learner: Learner | None = getattr(model, "_learner", None)
     if learner is not None:
         _check_change(learner.state.options, options)
+        learner.keep(journal)
         return learner
     rng = generator(model.rng)
+    journal.add(generator_state(rng))  # it may be the caller's; all else is new
     if hasattr(model, "state_"):
         data, fitted = model._table, model.state_
         assert isinstance(fitted, BatchState)
@@ -217,44 +231,45 @@ def partial_fit(
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
         taken = read_removed(removed, columns, users, items, needs_rating=options.window != ALL)
-    learner = begin(model, values, options)
-    state = learner.state
-    check_proportion(state, values)
-    if taken is not None:
-        check_removed(learner, taken, user_ids, item_ids)
-        check_possible(model, "removed", taken.values)
-        check_on_record(state, "removed", taken.users, taken.items, taken.values)
-    check_possible(model, "previous", before)
-    if previous is not None and user_ids is not None and item_ids is not None:
-        known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
-        check_on_record(state, "previous", *known, before)
-    warn_far(state, _observed_range(model), values)
-    with uninterrupted(), one_blas_thread():
-        before_this, mark = sizes(learner), len(state.book)
-        try:
-            codes = state.book.codes(values)
-            old = np.full(values.size, -1, np.int64)
-            given = ~np.isnan(before)
-            if given.any():
-                old[given] = state.book.codes(before[given])
-        except BaseException:
-            state.book.truncate(mark)
-            raise
+
+    def learn(journal: Journal) -> dict[str, Any]:
+        learner = begin(model, values, options, journal)
+        state = learner.state
+        check_proportion(state, values)
+        if taken is not None:
+            check_removed(learner, taken, user_ids, item_ids)
+            check_possible(model, "removed", taken.values)
+            check_on_record(state, "removed", taken.users, taken.items, taken.values)
+        check_possible(model, "previous", before)
+        if previous is not None and user_ids is not None and item_ids is not None:
+            known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
+            check_on_record(state, "previous", *known, before)
+        warn_far(state, _observed_range(model), values)
+        before_this = sizes(learner)
+        codes = state.book.codes(values)
+        old = np.full(values.size, -1, np.int64)
+        is_given = ~np.isnan(before)
+        if is_given.any():
+            old[is_given] = state.book.codes(before[is_given])
         state.follow(options)
-        take_more(model, learner, more)
+        given = take_more(model._given, learner, more)
         user_rows = _numbered(state, "user", learner.users, user_ids)
         item_rows = _numbered(state, "item", learner.items, item_ids)
-        introduce(model, learner, before_this)
+        introduce(given, learner, before_this)
+        when = times
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
             item_rows = np.concatenate([taken.items, item_rows])
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
             old = np.concatenate([taken.codes(state.book), old])
             if times is not None:  # those of what is taken back nobody asks for
-                times = np.concatenate([np.zeros(taken.users.size, np.int64), times])
+                when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
-            state.absorb(user_rows, item_rows, codes, old, times)
-        model._take(learner, values)
+            state.absorb(user_rows, item_rows, codes, old, when)
+        return {**model._taken(learner, values), "_given": given}
+
+    with uninterrupted(), one_blas_thread():
+        change(model, learn)
 
 
 def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tuple[Floats, Floats]:
@@ -268,17 +283,83 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     times = _times(model, read)
     check_range(model, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
-    with model._turn, uninterrupted(), one_blas_thread():
-        fresh = not hasattr(model, "state_")
-        # The first rating alone: later ones are not known yet.
+    lowest = np.minimum.accumulate(values)
+    highest = np.maximum.accumulate(values)
+    stream: _Stream | None = None
+    block: _Block | None = None
+    at = 0
+
+    def learn(journal: Journal) -> dict[str, Any]:
+        nonlocal stream, block
+        if stream is None:
+            stream = _Stream.begin(model, read, values, journal)
+        else:
+            stream.learner.keep(journal)
+        begun = time.perf_counter()
+        learner, state = stream.learner, stream.learner.state
+        part = slice(at, min(values.size, at + state.block))
+        known = model._taken(learner, values[:0])["rating_range_"]
+        before, centre, unit = sizes(learner), state.centre, state.unit
+        codes = state.book.codes(values[part])
+        rows = stream.rows(part)
+        introduce(model._given, learner, before)
+        forecasts, ticks = state.predict_then_learn(
+            rows["user"], rows["item"], codes, None if times is None else times[part]
+        )
+        block = _Block(part, known, centre + unit * forecasts, ticks, begun)
+        return model._taken(learner, values[part])
+
+    while at < values.size:
+        with model._turn, uninterrupted(), one_blas_thread():
+            fresh = at == 0 and not hasattr(model, "state_")
+            change(model, learn)
+        from hemf.kernels.clock import seconds as in_seconds
+
+        assert block is not None
+        part, forecasts = block.part, block.forecasts
+        seconds[part] = in_seconds(block.ticks, time.perf_counter() - block.begun)
+        if (
+            fresh
+            and block.known is None
+            and not isinstance(checked_range(model.rating_range), tuple)
+        ):
+            forecasts[0] = 0.0
+        expected[part] = _clipped(model, forecasts, block.known, lowest, highest, part)
+        at = part.stop
+    return expected, seconds
+
+
+class _Block(NamedTuple):
+    """A part of a stream that was learnt."""
+
+    part: slice
+    known: tuple[float, float] | None
+    """The range of ratings before it."""
+    forecasts: Floats
+    ticks: Wholes
+    begun: float
+    """When, in seconds."""
+
+
+@dataclass
+class _Stream:
+    """Ratings on their way into a learner, one after the other."""
+
+    learner: Learner
+    arrivals: dict[str, Arrivals]
+    draws: dict[str, np.random.Generator]
+
+    @classmethod
+    def begin(
+        cls, model: HeMF, read: Columns, values: Values, journal: Journal
+    ) -> _Stream:
         options = online_options(model)
-        learner = begin(model, values[:1], options)
+        # The first rating alone: later ones are not known yet.
+        learner = begin(model, values[:1], options, journal)
         state = learner.state
         check_proportion(state, values)
         warn_far(state, _observed_range(model), values)
         state.follow(options)
-        begun = time.perf_counter()
-        codes = state.book.codes(values)
         arrivals = {
             "user": Arrivals(learner.users, read.users),
             "item": Arrivals(learner.items, read.items),
@@ -289,56 +370,25 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
             draws = {
                 name: np.random.default_rng(seed) for name, seed in zip(SIDES, seeds, strict=True)
             }
-        model._take(learner, values[:0])  # from now on, other threads learn with this one
-    spent = time.perf_counter() - begun
-    lowest = np.minimum.accumulate(values)
-    highest = np.maximum.accumulate(values)
-    at = 0
-    while at < values.size:
-        part = slice(at, min(values.size, at + state.block))
-        begun = time.perf_counter()
-        with model._turn, uninterrupted(), one_blas_thread():
-            before = sizes(learner)
-            known, centre, unit = model.rating_range_, state.centre, state.unit
-            rows = _arrive(state, arrivals, draws, part)
-            introduce(model, learner, before)
-            forecasts, ticks = state.predict_then_learn(
-                rows["user"], rows["item"], codes[part], None if times is None else times[part]
-            )
-            model._take(learner, values[part])
-        from hemf.kernels.clock import seconds as in_seconds
+        return cls(learner, arrivals, draws)
 
-        taken = time.perf_counter() - begun
-        seconds[part] = in_seconds(ticks, taken) + spent / values.size
-        ratings_ = centre + unit * forecasts
-        if fresh and at == 0 and not isinstance(checked_range(model.rating_range), tuple):
-            ratings_[0] = 0.0 if known is None else ratings_[0]
-        expected[part] = _clipped(model, ratings_, known, lowest, highest, part)
-        at = part.stop
-    return expected, seconds
+    def rows(self, part: slice) -> dict[str, Wholes]:
+        """Return the rows of a part of a stream; ids get them as they come.
 
-
-def _arrive(
-    state: OnlineState,
-    arrivals: dict[str, Arrivals],
-    draws: dict[str, np.random.Generator],
-    part: slice,
-) -> dict[str, Wholes]:
-    """Return the rows of a part of a stream; ids get them as they come.
-
-    How many will come must not show in any forecast before. So what is computed whenever there
-    are refreshes enough for the rows is computed before there are more of them, and where rows
-    start at random, those of one side are drawn apart from those of the other.
-    """
-    rows, rng = {}, state.rng
-    try:
-        for name in SIDES:
-            spread(state, name)
-            state.rng = draws[name]
-            rows[name] = arrivals[name].rows(state, name, part)
-    finally:
-        state.rng = rng
-    return rows
+        How many will come must not show in any forecast before. So what is computed whenever there
+        are refreshes enough for the rows is computed before there are more of them, and where rows
+        start at random, those of one side are drawn apart from those of the other.
+        """
+        state = self.learner.state
+        rows, rng = {}, state.rng
+        try:
+            for name in SIDES:
+                spread(state, name)
+                state.rng = self.draws[name]
+                rows[name] = self.arrivals[name].rows(state, name, part)
+        finally:
+            state.rng = rng
+        return rows
 
 
 def _clipped(

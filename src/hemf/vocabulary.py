@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import reduce
 from itertools import repeat
 from typing import Any
@@ -48,6 +49,10 @@ class _Table:
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row of each id, or -1."""
         return self._rows.take(ids - self._before, mode="clip")
+
+    def forget(self, size: int) -> None:
+        """Keep the first ``size`` rows alone."""
+        self._rows[self._rows >= size] = -1
 
     def with_more(self, ids: NDArray[Any], first: int) -> _Table | None:
         """Return a table of all these ids, of which those from row ``first`` on are new."""
@@ -213,6 +218,28 @@ class Vocabulary:
         twin._buffer = None if self._buffer is None else self._buffer[: self._size].copy()
         twin._index = None if self._index is None else self._index.copy()
         return twin
+
+    def mark(self) -> Callable[[], None]:
+        """Return a function that takes back the ids that will be added from now on.
+
+        >>> people = Vocabulary(["ann"])
+        >>> undo = people.mark()
+        >>> people.add(["bob"]), undo(), people.rows(["bob", "ann"])
+        (array([1]), None, array([-1,  0]))
+        """
+        before, size = vars(self).copy(), self._size
+
+        def undo() -> None:
+            if self._size != size:  # it is put back last, so that this is done again if it must be
+                index, table = before["_index"], before["_table"]
+                if table is not None:
+                    table.forget(size)
+                if index is not None:
+                    for id in [id for id, row in index.items() if row >= size]:
+                        index.pop(id, None)
+            vars(self).update(before)
+
+        return undo
 
     def _find(self, distinct: Distinct) -> NDArray[np.int64]:
         """Row of each distinct id, or -1."""

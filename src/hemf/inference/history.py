@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hemf.inference.journal import Undo, restore
+
 Values = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[np.int32]
@@ -274,6 +276,65 @@ class History:
         ends = np.cumsum(self.length)
         last = int(ends[-1]) if ends.size else 0
         return self._gathered(ends - self.length, last)[2]
+
+    def outside(self, rows: Integers, n: Any, window: int, *, back: bool) -> Integers:
+        """Return the other rows of entries that leave the newest ``window`` of these rows.
+
+        They are the ``n`` that came before those, for each row. With ``back``, ``n`` are still to
+        come, and all older entries are returned too.
+        """
+        length = self.length[rows]
+        old = np.minimum(length - window + n, length) if back else length - window
+        if not (old > 0).any():
+            return np.zeros(0, np.int64)
+        count = np.maximum(old if back else np.minimum(old, n), 0)
+        first = self.start[rows] + (np.maximum(old, 0) - count)
+        step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return np.unique(self.other[np.repeat(first, count) + step]).astype(np.int64)
+
+    def keep(self, rows: Integers) -> Undo:
+        """Return a function that puts the lists of these rows back as they are now."""
+        lists, used, end = self._lists, self._used, int(self._used[0])
+        rows = rows.copy()
+        columns = lists.take(rows, axis=1)
+        start, length = columns[0], columns[1]
+        ends = np.cumsum(length)
+        at, size = ends - length, int(ends[-1]) if ends.size else 0
+        halves, width = self._halves()
+        pools = self.other, halves, self.sitting
+        kept = (
+            np.empty(size, np.int32),
+            np.empty(width * size, np.uint16),
+            np.empty(size if self.sitting.size else 0, np.int32),
+        )
+
+        def copy(source: Any, begin: Integers, target: Any, to: Integers) -> None:
+            _kernels().gather(begin, length, *source[:2], width, source[2], to, *target)
+
+        copy(pools, start, kept, at)
+
+        def undo() -> None:
+            lists[:, rows] = columns
+            used[0] = end
+            copy(kept, at, pools, start)
+
+        return undo
+
+    def mark(self) -> Undo:
+        """Return a function that puts back all but the content of the lists; see `RowStore.mark`.
+
+        Rows that will be added are taken away.
+        """
+        lists, n, own = self._lists, self._count, vars(self).copy()
+        used, end = self._used, int(self._used[0])
+
+        def undo() -> None:
+            if self._count > n:
+                lists[:, n : self._count] = 0
+            used[0] = end
+            restore(vars(self), own)
+
+        return undo
 
     def copy(self) -> History:
         """Return the same history, apart from this one."""

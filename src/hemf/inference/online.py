@@ -32,9 +32,11 @@ from hemf.inference.beginnings import (
 )
 from hemf.inference.fit import FitOptions
 from hemf.inference.history import RatingBook
+from hemf.inference.journal import Journal
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.rowstore import RowStore, distinct
+from hemf.inference.savepoints import Undoable
 from hemf.inference.settled import OTHER, make_possible
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
@@ -48,7 +50,7 @@ MOST_ROUNDING = 1e-6  # of the total of all errors
 
 
 @dataclass
-class OnlineState:
+class OnlineState(Undoable):
     """Everything that a rating may change."""
 
     sides: dict[str, Side]
@@ -104,6 +106,8 @@ class OnlineState:
     """Of the ratings on record, where all are; None until it is asked for."""
     outlier: outliers.Outlier | None = None
     """The earliest rating on record that is far outside all others, if there is one."""
+    journal: Journal | None = field(default=None, repr=False, compare=False)
+    """Where to keep what is about to change, while a call may have to be undone."""
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -223,6 +227,7 @@ class OnlineState:
         twice. ``times`` are looked at where there are moods, and must be there then.
         """
         rows, begun = {"user": users, "item": items}, outliers.refreshes(self)
+        self.keep_batch(rows)
         added = self._reserve(rows)
         bound = {name: binding.rows(self, name) for name in SIDES}
         if self.options.window != 0:
@@ -307,6 +312,7 @@ class OnlineState:
         step = max(int(BLOCK / max(self.options.refresh, 1.0)), 1)
         for begin in range(0, codes.size, step):
             part = slice(begin, begin + step)
+            self.keep_stream(users[part], items[part])
             self._reserve({"user": users[part], "item": items[part]})
             replaced = self._replaced(users[part], items[part], codes[part])
             begun = outliers.refreshes(self)
@@ -340,7 +346,8 @@ class OnlineState:
         self.changes += 1
         if is_young(self):
             if self.seen >= self.restart_at:
-                self.__dict__.update(origins.restart(self).__dict__)
+                fresh = vars(origins.restart(self))
+                self.__dict__.update(fresh | {"journal": self.journal})
         elif learn and opening.is_due(self):
             opening.open_directions(self)
 
@@ -361,6 +368,8 @@ class OnlineState:
             side.refresh()
 
     def _refresh_rows(self, name: str, rows: Wholes, learn: bool, bound: Any) -> None:
+        if bound is None:  # otherwise `absorb` has announced it
+            self.keep(name, rows)
         own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
         memory = binding.scratch(own, common)
@@ -395,6 +404,8 @@ class OnlineState:
         added: dict[str, tuple[Wholes, Wholes]] = {}
         if self.moods is not None:
             histories = [store.history for store in self.stores.values()]
+            if not self.moods.has_room(rows["user"].size):
+                self.keep_sittings()
             self.moods.reserve(rows["user"].size, histories)
         if self.options.window == 0:
             return added
@@ -418,6 +429,9 @@ class OnlineState:
         if self.options.window != 0 or not store.totals[1] > 0.0:
             return float(self.noise)
         return float(store.totals[1] / max(float(store.totals[3]), 1.0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "journal": None}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)

@@ -175,6 +175,7 @@ def learn(state: OnlineState, name: str) -> bool:
     told = np.where(here, store.told, 0.0)
     if not learn_features(side, told, move=state.options.evb is not None):
         return False
+    state.keep(name)
     store.doubt[:] = side.regression.doubt
     _take(state, name, side.regression)
     return True
@@ -206,6 +207,8 @@ def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
 def _take(state: OnlineState, name: str, regression: Regression) -> None:
     """Let rows and communities follow another regression."""
     side, store = state.sides[name], state.stores[name]
+    state.keep(name)
+    state.keep(OTHER[name], only=["voice"])
     side.regression, shift = regression, store.shift.copy()
     speak(state, name, regression)
     move_parts(store, store.shift - shift)
@@ -321,6 +324,7 @@ def give(state: OnlineState, name: str, rows: Wholes, encoded: csr_array) -> Non
     """Take over features of rows, whatever they had before; those with ratings are refreshed."""
     features, store, side = state.features[name], state.stores[name], state.sides[name]
     assert side.regression is not None
+    state.keep(name, rows)
     store.base[rows] = encoded @ side.regression.spoken.given
     encoded = csr_array(encoded, dtype=features.given.dtype)
     for k, row in enumerate(rows.tolist()):
@@ -348,6 +352,7 @@ def welcome(state: OnlineState, name: str) -> None:
     if features is None or not features.waiting.size:
         return
     rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
+    state.keep(name, rows, only=("mean", "second"))
     features.waiting = rows
     store.mean[rows], store.second[rows] = side.stranger
     found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}

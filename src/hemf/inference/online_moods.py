@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hemf.inference import binding
 from hemf.inference.history import History
+from hemf.inference.journal import Undo, content_of, restore, rows_of
 from hemf.inference.moods import ROUNDS, Moods
 from hemf.model.mood import MoodPosterior, MoodPrior, MoodSums, learn_prior, mood_at
 from hemf.model.packing import Array, Float64
@@ -116,9 +117,52 @@ class OnlineMoods:
             )
         self.n_raters = count
 
+    def has_room(self, n: int) -> bool:
+        """Whether there is room for n more sittings."""
+        return bool(self.used[0] + n <= self.time.size)
+
+    def keep(self, raters: Wholes | None = None) -> Undo:
+        """Return a function that puts sittings of these raters, or all, back as they are now."""
+        n, every = int(self.used[0]), self.n_raters
+        believed, of_raters = [self.table, self.moods, self.links], [self.last, self.smoothed]
+        if raters is None:
+            whole = *(array[:n] for array in (*believed, self.time)), self.used
+            return content_of(*whole, *(array[:every] for array in of_raters))
+        at = _columns()
+        chain = latest = self.last[raters]
+        while (latest := latest[latest >= 0]).size:
+            latest = self.links[latest, at.EARLIER]
+            chain = np.concatenate([chain, latest])
+        rows, used = rows_of(believed, chain[chain >= 0].astype(np.int64)), content_of(self.used)
+        own = rows_of(of_raters, raters)
+
+        def undo() -> None:
+            rows()
+            own()
+            used()
+
+        return undo
+
+    def mark(self) -> Undo:
+        """Return a function that puts back all but the content of the sittings there are.
+
+        Raters that will be added are taken away.
+        """
+        own, n, used = vars(self).copy(), self.n_raters, content_of(self.used)
+        last, smoothed = self.last, self.smoothed
+
+        def undo() -> None:
+            if self.n_raters > n:
+                last[n : self.n_raters] = -1
+                smoothed[n : self.n_raters] = 0
+            used()
+            restore(vars(self), own)
+
+        return undo
+
     def reserve(self, n: int, histories: list[History]) -> None:
         """Make room for n more sittings; those that nobody refers to make room first."""
-        if self.used[0] + n <= self.time.size:
+        if self.has_room(n):
             return
         self.compact(histories)
         if 2 * (int(self.used[0]) + n) > self.time.size:
@@ -325,6 +369,7 @@ def seat(
     if state.moods is None:
         return Seated(nothing, nothing, nothing)
     store = state.stores["user"]
+    state.keep_moods(np.unique(users))
     types = store.mean.dtype, store.history.code.dtype
     now, before = np.full(codes.size, -1), np.full(codes.size, -1)
     when = np.zeros(codes.size, np.int64) if times is None else times
@@ -353,6 +398,7 @@ def smooth(state: OnlineState, raters: Wholes, *, learn: bool = False) -> None:
 
     moods, dtype = state.moods, state.stores["user"].mean.dtype
     assert moods is not None
+    state.keep_moods(raters)
     run = smooth_all.compiled(dtype, state.stores["user"].history.code.dtype)
     both, rules = binding.pair(state, "user"), binding.rules(state)
     used = moods.prior

@@ -58,6 +58,7 @@ def open_directions(state: OnlineState) -> int:
     if not opened.shape[1]:
         return 0
     factors, (rows, columns) = items.layout.factors, lower_triangle(items.layout.total)
+    state.keep("item")
     mean, second = items.moments.mean, items.moments.second
     second -= mean[:, rows] * mean[:, columns]
     mean[:, factors] += FACTOR_START * np.clip(found, -MOST, MOST) @ opened.T

@@ -182,6 +182,7 @@ def restart(state: OnlineState) -> OnlineState:
         learn_noise(batch)
     moods = state.moods
     if moods is not None:
+        state.keep_moods()
         moods.reset()
     fresh = adopt(
         type(state), batch, tables, state.book, state.options, centre=centre, rng=state.rng,

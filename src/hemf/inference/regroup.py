@@ -6,6 +6,7 @@ rows can be moved to a new one, or two communities be made one, by adding and su
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,9 +31,12 @@ CLEAR = 0.9  # mean share of rows' likeliest communities above which these are c
 SEVERAL = 0.05  # share of a side's rows that must be in the second largest of them
 
 
-def tidy(side: Side, store: RowStore) -> bool:
-    """Drop empty communities, merge those that are alike, and put the largest first."""
-    dropped = _drop_empty(side, store)
+def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: None) -> bool:
+    """Drop empty communities, merge those that are alike, and put the largest first.
+
+    ``announce`` is called before rows are changed.
+    """
+    dropped = _drop_empty(side, store, announce)
     before = store.size.size
     if before == 1:
         return dropped
@@ -48,6 +52,7 @@ def tidy(side: Side, store: RowStore) -> bool:
     target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
         return dropped
+    announce()
     _settle_entropy(store, target)
     store.regroup(target.astype(np.int64), trial.n_communities)
     store.take_statistics(trial.statistics)
@@ -55,7 +60,7 @@ def tidy(side: Side, store: RowStore) -> bool:
     return True
 
 
-def _drop_empty(side: Side, store: RowStore) -> bool:
+def _drop_empty(side: Side, store: RowStore, announce: Callable[[], None]) -> bool:
     """Forget communities that no row belongs to; what little rows have given them goes too."""
     alive = np.flatnonzero(store.size >= moves.EMPTY)
     if not 0 < alive.size < store.size.size:
@@ -68,6 +73,7 @@ def _drop_empty(side: Side, store: RowStore) -> bool:
         rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
         lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
         kept = replace(kept, scatter=kept.scatter - unpack(lost))
+    announce()
     store.regroup(target, alive.size)
     store.take_statistics(kept)
     return True
@@ -138,11 +144,13 @@ def _settled(points: Float64, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bo
     return first
 
 
-def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
+def open_one(
+    side: Side, store: RowStore, rows: Wholes, announce: Callable[[], None] = lambda: None
+) -> Wholes | None:
     """Open a community for some of these rows if the bound is higher with it; return them.
 
     The rows of each community are cut in two along a clustering of their means; the cut that
-    raises the bound most is made.
+    raises the bound most is made. ``announce`` is called before rows are changed.
     """
     statistics = store.statistics
     prior = judging_prior(side, statistics)
@@ -175,6 +183,7 @@ def open_one(side: Side, store: RowStore, rows: Wholes) -> Wholes | None:
     given = _given(store, best_rows, best_community).sum(axis=0)
     split = _split(statistics, best_community, given, tied=side.tied)
     count = store.size.size
+    announce()
     store.regroup(np.arange(count), count + 1)
     listed = store.listed
     rows_of, slots = np.nonzero(listed[best_rows] == best_community)

@@ -56,6 +56,7 @@ def sum_up(state: OnlineState) -> None:
 def retire(state: OnlineState, added: dict[str, tuple[Wholes, Wholes]]) -> None:
     """Sum up ratings that newer ones have taken the place of."""
     for name in SIDES:
+        state.keep_outside(name, *added[name])
         binding.kernel(state, "retire_all")(
             *added[name], *binding.pair(state, name), binding.rules(state),
             state.options.forgetting[name], state.options.forgetting[OTHER[name]],

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.inference.history import History
+from hemf.inference.journal import Undo, content_of, restore, rows_of
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
@@ -20,6 +21,8 @@ LEAST_ROOM = 16  # rows
 MOST_PARTS = 4
 """Communities that a row can belong to at once while it learns online, its likeliest ones."""
 
+SUMS = ("gram", "moment", "square", "settled")
+"""Of ratings that are no longer listed."""
 OF_FEATURES = ("shift", "base", "chosen", "voice")
 """Tables that are there where features tell of rows."""
 
@@ -166,7 +169,7 @@ class RowStore:
     def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
         first, last = self.n_rows, self.n_rows + n
-        self._make_room(last)
+        self._make_room(last + 1)  # one more than that: see `moments_and`
         new, arrays = slice(first, last), self._arrays  # what is not in use yet is zero
         arrays.mean[new] = mean
         arrays.second[new] = second
@@ -181,26 +184,66 @@ class RowStore:
         if n <= self.room:
             return
         room = max(n, 2 * self.room, LEAST_ROOM)
+        grown = {}
         for field in fields(RowArrays):
             old = getattr(self._arrays, field.name)
-            grown = np.zeros((room, *old.shape[1:]), old.dtype)
-            grown[: self.n_rows] = old[: self.n_rows]
-            setattr(self._arrays, field.name, grown)
-        self._in_use = None
+            grown[field.name] = new = np.zeros((room, *old.shape[1:]), old.dtype)
+            new[: self.n_rows] = old[: self.n_rows]
+        self._replace(RowArrays(**grown), self.n_rows)
+
+    def _replace(self, arrays: RowArrays, n_rows: int) -> None:
+        """Put other arrays in the place of these, in one step that nothing can interrupt."""
+        self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None)
+
+    def keep(self, rows: Wholes | None = None, only: Collection[str] | None = None) -> Undo:
+        """Return a function that puts rows back as they are now; without ``rows``, all of them.
+
+        ``only`` are the names of those `RowArrays` that will change.
+        """
+        arrays = self.in_use()
+        if only is None:
+            chosen = [array for array in arrays.values() if array.size]
+        else:
+            chosen = [array for name in only if (array := arrays[name]).size]
+        return rows_of(chosen, rows)
+
+    def mark(self) -> Undo:
+        """Return a function that puts back all but the content of the rows and their history.
+
+        Rows that will be added are taken away: what is not in use is zero.
+        """
+        arrays, n = self._arrays, self.n_rows
+        own, tables = vars(self).copy(), vars(arrays).copy()
+        shared = content_of(self.size, self.first, self.scatter, self.totals)
+
+        def undo() -> None:
+            if self.n_rows > n:  # it is put back last, so that this is done again if it must be
+                for array in tables.values():
+                    array[n : self.n_rows] = 0
+            restore(vars(arrays), tables)
+            shared()
+            restore(vars(self), own)
+
+        return undo
 
     def moments_and(self, mean: Float64, second: Float64) -> Moments:
-        """Moments of the rows, in place, with one more at the end that is not one of them."""
-        self._make_room(self.n_rows + 1)
+        """Moments of the rows, in place, with one more at the end that is not one of them.
+
+        There is always room for it, so that to ask a model moves no array.
+        """
         arrays, n = self._arrays, self.n_rows
         arrays.mean[n], arrays.second[n] = mean, second
         return Moments(arrays.mean[: n + 1], arrays.second[: n + 1])
 
     def take_rows(self, arrays: dict[str, Any]) -> None:
         """Take over arrays of as many rows, by their names in `RowArrays`."""
-        for name, array in arrays.items():
-            setattr(self._arrays, name, np.array(array))
-        self.n_rows = int(self._arrays.count.size)
-        self._in_use = None
+        n = len(arrays["count"])
+        taken = vars(self._arrays) | {name: np.asarray(array) for name, array in arrays.items()}
+        for name, array in taken.items():
+            with_room = np.zeros((n + 1, *array.shape[1:]), array.dtype)
+            with_room[:n] = array[:n]
+            taken[name] = with_room
+        self._replace(RowArrays(**taken), n)
 
     @property
     def moments(self) -> Moments:

@@ -66,6 +66,7 @@ def carry(state: OnlineState, name: str) -> None:
     product = mean[:n].T @ (weight * before)
     move = _tamed((product + ridge) @ np.linalg.inv(square + ridge))
     sums = state.stores[OTHER[name]]
+    state.keep(OTHER[name], only=("gram", "moment"))
     sums.moment[:] = sums.moment @ move.T
     _move_all(sums.gram, move.astype(sums.gram.dtype))
 

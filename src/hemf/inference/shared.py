@@ -7,6 +7,7 @@ each rating does not depend on how many there are.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
         scales, factor = learn_scales(side.noise_scales, errors, counts)
     if state.options.window != 0 and state.noise / factor < NOISE_FLOOR:
         return  # σ² would have to be raised again, which lowers the bound
+    state.keep(name, only=("shape", "rate", "weight"))
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
@@ -138,7 +140,7 @@ def learn_priors(state: OnlineState) -> None:
                 )
                 state.known[name] = state.n_ratings
                 side.refresh()
-            if regroup.tidy(side, store):
+            if regroup.tidy(side, store, partial(state.keep, name)):
                 state.point(name)
                 side.refresh(store.statistics)
         search(state, name)
@@ -156,7 +158,7 @@ def search(state: OnlineState, name: str) -> None:
         return
     if recent.size > regroup.RECENT:
         recent = recent[np.argsort(store.touched[recent])[-regroup.RECENT :]]
-    moved = regroup.open_one(side, store, recent)
+    moved = regroup.open_one(side, store, recent, partial(state.keep, name))
     if moved is not None:
         state.point(name)
         side.refresh(store.statistics)

@@ -1,0 +1,146 @@
+"""A state that can go back to what it was; `hemf.inference.journal` says how."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.inference.journal import Journal, attributes_of, content_of, generator_state
+from hemf.inference.rowstore import SUMS, RowStore, distinct
+from hemf.inference.settled import OTHER
+
+if TYPE_CHECKING:
+    from hemf.inference.history import RatingBook
+    from hemf.inference.online_features import RowFeatures
+    from hemf.inference.online_moods import OnlineMoods
+    from hemf.inference.online_options import OnlineOptions
+    from hemf.model.packing import Float64
+    from hemf.model.side import Side
+
+Wholes = npt.NDArray[np.int64]
+
+
+class Undoable:
+    """What a state that learns online has to announce before it changes, so as to be undone.
+
+    Every function that writes to rows, histories or moods in place announces it by one of the
+    ``keep`` methods. Anything else is copied when a savepoint is made.
+    """
+
+    sides: dict[str, Side]
+    stores: dict[str, RowStore]
+    book: RatingBook
+    options: OnlineOptions
+    rng: np.random.Generator
+    total: Float64
+    features: dict[str, RowFeatures]
+    moods: OnlineMoods | None
+    journal: Journal | None
+
+    def savepoint(self) -> int:
+        """Return a place for `back_to`: everything can be put back, to the bit, as it is now.
+
+        Small things are copied at once. Rows, their histories and moods are kept when `keep` and
+        the like announce that they will change, which every function that changes them has to do.
+        Savepoints may be nested.
+        """
+        journal = self.journal
+        if journal is None or not journal.is_open:
+            self.journal = journal = Journal()
+        mark = journal.mark()
+        parts = [self.book, *self.sides.values(), *self.features.values()]
+        journal.add(attributes_of(self, *parts))
+        journal.add(content_of(self.total))
+        journal.add(generator_state(self.rng))
+        for store in self.stores.values():
+            journal.add(store.mark())
+            journal.add(store.history.mark())
+        if self.moods is not None:
+            journal.add(self.moods.mark())
+        return mark
+
+    def back_to(self, savepoint: int) -> None:
+        """Undo everything since a `savepoint`; it can be made once more."""
+        journal = self.journal
+        assert journal is not None
+        journal.undo(savepoint)
+
+    def release(self, savepoint: int) -> None:
+        """Let what was done since a `savepoint` stay, unless an earlier one is gone back to."""
+        if savepoint == 0 and self.journal is not None:
+            self.journal.close()
+
+    @property
+    def _open_journal(self) -> Journal | None:
+        """The journal, where anything is to be kept in it."""
+        return self.journal if self.journal is not None and self.journal.is_open else None
+
+    def keep(
+        self, name: str, rows: Wholes | None = None, only: Collection[str] | None = None
+    ) -> None:
+        """Announce that rows of a side, or all, will change; ``only`` some of the `RowArrays`."""
+        journal, store = self._open_journal, self.stores[name]
+        if journal is None or journal.has(None, store):
+            return
+        if rows is None or rows.size == store.n_rows:
+            if journal.once(None if only is None else tuple(only), store):
+                journal.add(store.keep(None, only))
+        elif rows.size:
+            journal.add(store.keep(rows, only))
+
+    def keep_lists(self, name: str, rows: Wholes) -> None:
+        """Announce that the histories of these rows will change."""
+        journal = self._open_journal
+        if journal is not None and self.options.window != 0 and rows.size:
+            journal.add(self.stores[name].history.keep(rows))
+
+    def keep_outside(self, name: str, rows: Wholes, n: Any, *, back: bool = False) -> None:
+        """Announce that ratings outside the newest of these rows will be summed up.
+
+        That changes the rows and those of the other side; see `History.outside`.
+        """
+        if self._open_journal is not None:
+            history, other = self.stores[name].history, OTHER[name]
+            partners = history.outside(rows, n, self.options.window, back=back)
+            self.keep(other, partners, SUMS)
+            self.keep_lists(other, partners)
+
+    def keep_moods(self, raters: Wholes | None = None) -> None:
+        """Announce that the moods of these raters, or of all, will change."""
+        journal = self._open_journal
+        if journal is not None and self.moods is not None:
+            if raters is not None and raters.size == self.moods.n_raters:
+                raters = None
+            if raters is not None or journal.once(None, self.moods):
+                journal.add(self.moods.keep(raters))
+
+    def keep_sittings(self) -> None:
+        """Announce that sittings will get other numbers."""
+        journal = self._open_journal
+        if journal is not None:
+            self.keep_moods()
+            pools = [store.history.sitting for store in self.stores.values()]
+            journal.add(content_of(*pools))
+
+    def keep_batch(self, rows: dict[str, Wholes]) -> None:
+        """Announce that ratings of these rows of each side will be learnt at once."""
+        if self._open_journal is not None:
+            for name, own in rows.items():
+                touched = distinct(own)
+                self.keep(name, touched)
+                self.keep_lists(name, touched)
+
+    def keep_stream(self, users: Wholes, items: Wholes) -> None:
+        """Announce that these pairs will be rated one after the other."""
+        if self._open_journal is None:
+            return
+        for name, own in (("user", users), ("item", items)):
+            touched, counts = np.unique(own, return_counts=True)
+            self.keep(name, touched)
+            self.keep_lists(name, touched)
+            if self.options.window > 0:
+                self.keep_outside(name, touched, counts, back=True)
+        self.keep_moods(distinct(users))
