@@ -32,7 +32,8 @@ def uninterrupted() -> Iterator[None]:
     finally:
         try:
             signal.signal(signal.SIGINT, before)
-        finally:
+        except BaseException:
             signal.signal(signal.SIGINT, before)
+            raise
     if came and callable(before):
         before(*came[0])

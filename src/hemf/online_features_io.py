@@ -21,7 +21,7 @@ def describe_row_features(state: OnlineState, members: Members) -> dict[str, Any
     """Return the JSON form of what is kept of each side with features; arrays become members."""
     form = {}
     for side, features in state.features.items():
-        at, given = f"online/{side}/features", features.together(state.stores[side].n_rows)
+        at, given = f"online/{side}/features", features.joined(state.stores[side].n_rows)
         for name in _PARTS:
             members[f"{at}-{name}.npy"] = getattr(given, name)
         assert features.rests is not None

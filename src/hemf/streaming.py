@@ -61,7 +61,9 @@ class Learner:
     _table_of: int = -1
 
     def keep(self, journal: Journal) -> None:
-        """Let a journal undo whatever this learner does from now on."""
+        """Let a journal undo whatever this learner does from now on; not one that is closed."""
+        if not journal.is_open:
+            return
         for undo in (attributes_of(self), self.users.mark(), self.items.mark()):
             journal.add(undo)
         self.state.journal = journal

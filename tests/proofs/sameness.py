@@ -18,7 +18,16 @@ from hemf.vocabulary import Vocabulary
 
 CALLS = {"journal", "_pending", "_lock"}
 """Attributes that are of calls rather than of a model."""
-FOUND = {"_in_use", "_stranger", "_folding", "_strangers", "_derived", "_table_of", "solver"}
+FOUND = {
+    "_in_use",
+    "_refreshed",
+    "_stranger",
+    "_folding",
+    "_strangers",
+    "_derived",
+    "_table_of",
+    "solver",
+}
 """Attributes that are found from others when they are asked for."""
 
 

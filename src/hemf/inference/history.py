@@ -27,6 +27,21 @@ LEAST_ROOM = 16  # rows, entries or values
 RECENT_VALUES = 1024
 
 
+def distinct(rows: Integers) -> Integers:
+    """Return the rows that occur, ascending.
+
+    >>> distinct(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    if rows.size < 2:
+        return rows
+    # NumPy's own, which can do much more, takes several times as long for a thousand.
+    ascending = np.sort(rows)
+    is_first = np.ones(rows.size, bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
+    return ascending[is_first]
+
+
 def by_pair(name: str, indptr: Integers, others: RowNumbers) -> tuple[Integers, Integers]:
     """Return the row of each entry of a side's lists, and the order of entries by user and item.
 
@@ -283,6 +298,12 @@ class History:
         They are the ``n`` that came before those, for each row. With ``back``, ``n`` are still to
         come, and all older entries are returned too.
         """
+        if rows.size == 1 and not back:
+            row, added = int(rows[0]), int(n[0])
+            first, size = self._lists[:2, row].tolist()
+            old = max(size - window, 0)
+            span = slice(first + max(old - added, 0), first + old)
+            return distinct(self.other[span].astype(np.int64))
         length = self.length[rows]
         old = np.minimum(length - window + n, length) if back else length - window
         if not (old > 0).any():
@@ -290,14 +311,46 @@ class History:
         count = np.maximum(old if back else np.minimum(old, n), 0)
         first = self.start[rows] + (np.maximum(old, 0) - count)
         step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        return np.unique(self.other[np.repeat(first, count) + step]).astype(np.int64)
+        return distinct(self.other[np.repeat(first, count) + step].astype(np.int64))
 
-    def keep(self, rows: Integers) -> Undo:
-        """Return a function that puts the lists of these rows back as they are now."""
+    def keep(self, rows: Integers, *, entries: bool = True) -> Undo:
+        """Return a function that puts the lists of these rows back as they are now.
+
+        Without ``entries``, those that there are will not change: others will be added.
+        """
+        if rows.size == 1:
+            return self._keep_one(int(rows[0]), entries)
         lists, used, end = self._lists, self._used, int(self._used[0])
         rows = rows.copy()
         columns = lists.take(rows, axis=1)
-        start, length = columns[0], columns[1]
+        pools = self._kept(columns[0], columns[1]) if entries else None
+
+        def undo() -> None:
+            lists[:, rows] = columns
+            used[0] = end
+            if pools is not None:
+                pools()
+
+        return undo
+
+    def _keep_one(self, row: int, entries: bool) -> Undo:
+        """Do so for one row, in a part of the time."""
+        lists, used, end = self._lists, self._used, int(self._used[0])
+        column = lists[:, row].tolist()
+        span = slice(column[0], column[0] + column[1])
+        pools = [self.other, self.code, self.sitting] if entries else []
+        kept = [pool[span].copy() for pool in pools]
+
+        def undo() -> None:
+            lists[:, row] = column
+            used[0] = end
+            for pool, before in zip(pools, kept, strict=True):
+                pool[span] = before
+
+        return undo
+
+    def _kept(self, start: Integers, length: Integers) -> Undo:
+        """Return a function that puts back the entries of lists."""
         ends = np.cumsum(length)
         at, size = ends - length, int(ends[-1]) if ends.size else 0
         halves, width = self._halves()
@@ -312,13 +365,7 @@ class History:
             _kernels().gather(begin, length, *source[:2], width, source[2], to, *target)
 
         copy(pools, start, kept, at)
-
-        def undo() -> None:
-            lists[:, rows] = columns
-            used[0] = end
-            copy(kept, at, pools, start)
-
-        return undo
+        return lambda: copy(kept, at, pools, start)
 
     def mark(self) -> Undo:
         """Return a function that puts back all but the content of the lists; see `RowStore.mark`.

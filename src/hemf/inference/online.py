@@ -31,11 +31,11 @@ from hemf.inference.beginnings import (
     is_young,
 )
 from hemf.inference.fit import FitOptions
-from hemf.inference.history import RatingBook
+from hemf.inference.history import RatingBook, distinct
 from hemf.inference.journal import Journal
 from hemf.inference.online_moods import OnlineMoods
-from hemf.inference.online_options import ALL, OnlineOptions
-from hemf.inference.rowstore import RowStore, distinct
+from hemf.inference.online_options import OnlineOptions
+from hemf.inference.rowstore import RowStore
 from hemf.inference.savepoints import Undoable
 from hemf.inference.settled import OTHER, make_possible
 from hemf.model.noise import NoiseScales
@@ -44,6 +44,7 @@ from hemf.model.side import Moments, Side
 
 Wholes = npt.NDArray[np.int64]
 
+ONE = np.ones(1, np.int64)
 BLOCK = 1000  # ratings of a stream between updates of the communities
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 MOST_ROUNDING = 1e-6  # of the total of all errors
@@ -233,6 +234,7 @@ class OnlineState(Undoable):
         if self.options.window != 0:
             kept = self.recall(users, items)
             previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
+            self.keep_changed(rows, previous >= 0)
         seated = online_moods.seat(self, users, items, codes, previous, times)
         if self.knows_total:
             gone = self._errors(users, items, previous, seated.before).sum()
@@ -267,11 +269,6 @@ class OnlineState(Undoable):
             shared.refresh_stale(self, codes.size)
         self._end(learn=learn)
         return int(is_new.sum())
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every rating is in the history."""
-        return self.options.window == ALL
 
     @property
     def block(self) -> int:
@@ -368,8 +365,7 @@ class OnlineState(Undoable):
             side.refresh()
 
     def _refresh_rows(self, name: str, rows: Wholes, learn: bool, bound: Any) -> None:
-        if bound is None:  # otherwise `absorb` has announced it
-            self.keep(name, rows)
+        self.keep_refreshed(name, rows)
         own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
         memory = binding.scratch(own, common)
@@ -411,7 +407,7 @@ class OnlineState(Undoable):
             return added
         self.even_codes()
         for name, own in rows.items():
-            added[name] = np.unique(own, return_counts=True)
+            added[name] = (own, ONE) if own.size == 1 else np.unique(own, return_counts=True)
             self.stores[name].history.reserve(*added[name], len(self.book))
         self.even_codes()
         return added

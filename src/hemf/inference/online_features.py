@@ -60,20 +60,24 @@ class RowFeatures:
     later: dict[int, csr_array] = field(default_factory=dict)
     """Features that have come for rows since; see `together`."""
 
+    def joined(self, n_rows: int) -> csr_array:
+        """Return the features of all rows as one table; nothing here changes."""
+        if not self.later and self.given.shape[0] >= n_rows:
+            return self.given
+        old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
+        rows = np.array(sorted(self.later), np.int64)
+        kept = ~np.isin(old.row, rows)
+        own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
+        if rows.size:
+            new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
+            own, columns = [*own, rows[new.row]], [*columns, new.col]
+            values = [*values, new.data.astype(old.dtype)]
+        place = np.concatenate(own), np.concatenate(columns)
+        return csr_array(coo_array((np.concatenate(values), place), shape=shape))
+
     def together(self, n_rows: int) -> csr_array:
         """Return the features of all rows, now as one table."""
-        if self.later or self.given.shape[0] < n_rows:
-            old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
-            rows = np.array(sorted(self.later), np.int64)
-            kept = ~np.isin(old.row, rows)
-            own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
-            if rows.size:
-                new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
-                own, columns = [*own, rows[new.row]], [*columns, new.col]
-                values = [*values, new.data.astype(old.dtype)]
-            place = np.concatenate(own), np.concatenate(columns)
-            self.given = csr_array(coo_array((np.concatenate(values), place), shape=shape))
-            self.later = {}
+        self.given, self.later = self.joined(n_rows), {}
         return self.given
 
     def of(self, row: int) -> csr_array | None:

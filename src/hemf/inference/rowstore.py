@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,28 +23,20 @@ MOST_PARTS = 4
 
 SUMS = ("gram", "moment", "square", "settled")
 """Of ratings that are no longer listed."""
+RECORDED = ("count", "pending", "chosen", *SUMS)
+"""What changes when a rating is recorded, before its row is refreshed."""
 OF_FEATURES = ("shift", "base", "chosen", "voice")
 """Tables that are there where features tell of rows."""
 
 Wholes = npt.NDArray[np.int64]
 
 
-def distinct(rows: Wholes) -> Wholes:
-    """Return the rows that occur, ascending.
-
-    >>> distinct(np.array([3, 1, 3]))
-    array([1, 3])
-    """
-    # NumPy's own, which can do much more, takes several times as long for a thousand.
-    ascending = np.sort(rows)
-    is_first = np.ones(rows.size, bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
-    return ascending[is_first]
-
-
-@dataclass
+@dataclass(frozen=True)
 class RowArrays:
-    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`."""
+    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`.
+
+    Others are put in the place of all of them at once, so that they have room for as many rows.
+    """
 
     mean: Array
     second: Array
@@ -134,10 +126,14 @@ class RowStore:
         self.most_parts = most
         self.n_rows = 0
         self._in_use: dict[str, Any] | None = None
+        # What refreshes change of these.
+        self._refreshed: tuple[dict[str, Any] | None, list[Any]] = None, []
         self.history = History()
         parts = min(most, communities)
-        self._arrays = RowArrays.empty(layout, dtype, parts=parts, sums=sums, told=told)
-        self._arrays.membership = np.zeros((0, communities), dtype)
+        self._arrays = replace(
+            RowArrays.empty(layout, dtype, parts=parts, sums=sums, told=told),
+            membership=np.zeros((0, communities), dtype),
+        )
         order = layout.order
         self.size = np.zeros(communities)
         self.first = np.zeros((communities, order))
@@ -164,7 +160,7 @@ class RowStore:
 
     def __getstate__(self) -> dict[str, Any]:
         # Copied, the parts in use would be arrays of their own.
-        return {**self.__dict__, "_in_use": None}
+        return {**self.__dict__, "_in_use": None, "_refreshed": (None, [])}
 
     def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
@@ -201,26 +197,30 @@ class RowStore:
         ``only`` are the names of those `RowArrays` that will change.
         """
         arrays = self.in_use()
-        if only is None:
-            chosen = [array for array in arrays.values() if array.size]
-        else:
-            chosen = [array for name in only if (array := arrays[name]).size]
-        return rows_of(chosen, rows)
+        if only is not None:
+            return rows_of([array for name in only if (array := arrays[name]).size], rows)
+        return rows_of([array for array in arrays.values() if array.size], rows)
+
+    def keep_refreshed(self, rows: Wholes) -> Undo:
+        """Do so for rows that will be refreshed, which changes no sums."""
+        arrays = self.in_use()
+        if self._refreshed[0] is not arrays:
+            filled = [array for name, array in arrays.items() if array.size and name not in SUMS]
+            self._refreshed = arrays, filled
+        return rows_of(self._refreshed[1], rows)
 
     def mark(self) -> Undo:
         """Return a function that puts back all but the content of the rows and their history.
 
         Rows that will be added are taken away: what is not in use is zero.
         """
-        arrays, n = self._arrays, self.n_rows
-        own, tables = vars(self).copy(), vars(arrays).copy()
+        arrays, n, own = self._arrays, self.n_rows, vars(self).copy()
         shared = content_of(self.size, self.first, self.scatter, self.totals)
 
         def undo() -> None:
             if self.n_rows > n:  # it is put back last, so that this is done again if it must be
-                for array in tables.values():
+                for array in vars(arrays).values():
                     array[n : self.n_rows] = 0
-            restore(vars(arrays), tables)
             shared()
             restore(vars(self), own)
 
@@ -300,10 +300,9 @@ class RowStore:
         if width > arrays.listed.shape[1]:
             wider = np.zeros((self.room, width, parts.shape[2]), parts.dtype)
             wider[:n, : parts.shape[1]] = parts
-            arrays.parts = wider
             kept = np.full((self.room, width), -1, np.int32)
             kept[:n, : listed.shape[1]] = listed
-            arrays.listed = kept
+            self._replace(replace(arrays, parts=wider, listed=kept), n)
         else:
             arrays.listed[:n] = listed
         self.spell_out(count)  # also the end of what was in use
@@ -314,5 +313,4 @@ class RowStore:
         membership = np.zeros((self.room, count), arrays.membership.dtype)
         rows, slots = np.nonzero(arrays.listed[:n] >= 0)
         np.add.at(membership, (rows, arrays.listed[rows, slots]), arrays.parts[rows, slots, 0])
-        arrays.membership = membership
-        self._in_use = None
+        self._replace(replace(arrays, membership=membership), n)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from hemf.inference.history import distinct
 from hemf.inference.journal import Journal, attributes_of, content_of, generator_state
-from hemf.inference.rowstore import SUMS, RowStore, distinct
+from hemf.inference.online_options import ALL
+from hemf.inference.rowstore import RECORDED, SUMS, RowStore
 from hemf.inference.settled import OTHER
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ class Undoable:
     features: dict[str, RowFeatures]
     moods: OnlineMoods | None
     journal: Journal | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rating is in the history."""
+        return self.options.window == ALL
 
     def savepoint(self) -> int:
         """Return a place for `back_to`: everything can be put back, to the bit, as it is now.
@@ -91,11 +98,21 @@ class Undoable:
         elif rows.size:
             journal.add(store.keep(rows, only))
 
-    def keep_lists(self, name: str, rows: Wholes) -> None:
-        """Announce that the histories of these rows will change."""
+    def keep_refreshed(self, name: str, rows: Wholes) -> None:
+        """Announce that rows of a side will be refreshed."""
+        journal, store = self._open_journal, self.stores[name]
+        if journal is None or journal.has(None, store):
+            return
+        if rows.size == store.n_rows:
+            self.keep(name)
+        elif rows.size:
+            journal.add(store.keep_refreshed(rows))
+
+    def keep_lists(self, name: str, rows: Wholes, *, entries: bool = True) -> None:
+        """Announce that the histories of these rows will change; see `History.keep`."""
         journal = self._open_journal
         if journal is not None and self.options.window != 0 and rows.size:
-            journal.add(self.stores[name].history.keep(rows))
+            journal.add(self.stores[name].history.keep(rows, entries=entries))
 
     def keep_outside(self, name: str, rows: Wholes, n: Any, *, back: bool = False) -> None:
         """Announce that ratings outside the newest of these rows will be summed up.
@@ -130,8 +147,14 @@ class Undoable:
         if self._open_journal is not None:
             for name, own in rows.items():
                 touched = distinct(own)
-                self.keep(name, touched)
-                self.keep_lists(name, touched)
+                self.keep(name, touched, RECORDED)
+                self.keep_lists(name, touched, entries=self.options.window > 0)
+
+    def keep_changed(self, rows: dict[str, Wholes], is_changed: npt.NDArray[np.bool_]) -> None:
+        """Announce which ratings of a batch change or take back one that is listed."""
+        if self._open_journal is not None and self.is_complete and is_changed.any():
+            for name, own in rows.items():
+                self.keep_lists(name, distinct(own[is_changed]))
 
     def keep_stream(self, users: Wholes, items: Wholes) -> None:
         """Announce that these pairs will be rated one after the other."""
