@@ -26,11 +26,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from hemf import HeMF
 from proofs import tearing
 from proofs.sameness import difference
 from proofs.tearing import Operation, Trial
-
-from hemf import HeMF
 
 Strike = Callable[[Callable[[], Any], int, float, np.random.Generator], None]
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import pickle
-import warnings
 
-import numpy as np
 import pytest
 
 from hemf import HeMF

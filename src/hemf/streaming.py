@@ -87,9 +87,7 @@ class Learner:
         return self._table
 
 
-def begin(
-    model: HeMF, values: Values, options: OnlineOptions, journal: Journal
-) -> Learner:
+def begin(model: HeMF, values: Values, options: OnlineOptions, journal: Journal) -> Learner:
     """Return a learner that goes on from a fitted model, or starts from nothing.
 
     ``values`` are ratings that may be looked at to begin with. Whatever the learner will do can
@@ -352,9 +350,7 @@ class _Stream:
     draws: dict[str, np.random.Generator]
 
     @classmethod
-    def begin(
-        cls, model: HeMF, read: Columns, values: Values, journal: Journal
-    ) -> _Stream:
+    def begin(cls, model: HeMF, read: Columns, values: Values, journal: Journal) -> _Stream:
         options = online_options(model)
         # The first rating alone: later ones are not known yet.
         learner = begin(model, values[:1], options, journal)
