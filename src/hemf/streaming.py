@@ -18,7 +18,7 @@ from hemf.inference import origins
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
-from hemf.inference.journal import Journal, attributes_of, generator_state
+from hemf.inference.journal import Journal, generator_state, mappings_of
 from hemf.inference.online import OnlineState
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
@@ -64,7 +64,7 @@ class Learner:
         """Let a journal undo whatever this learner does from now on; not one that is closed."""
         if not journal.is_open:
             return
-        for undo in (attributes_of(self), self.users.mark(), self.items.mark()):
+        for undo in (mappings_of([vars(self)]), self.users.mark(), self.items.mark()):
             journal.add(undo)
         self.state.journal = journal
         self.state.savepoint()

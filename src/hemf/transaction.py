@@ -71,7 +71,8 @@ def change(model: Fitted, work: Work) -> None:
         call.run()
     finally:
         settle(model)
-        call.journal.close()
+        if vars(model).get("_pending") is not call:
+            call.journal.close()
 
 
 def settle(model: Fitted) -> None:

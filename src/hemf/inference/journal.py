@@ -27,7 +27,7 @@ class Journal:
     """Functions that put things back, in the order in which the things were changed.
 
     >>> journal, numbers = Journal(), {"a": 1}
-    >>> journal.add(attributes_of(numbers))
+    >>> journal.add(mappings_of([numbers]))
     >>> numbers["b"] = 2
     >>> journal.undo()
     >>> numbers
@@ -89,21 +89,12 @@ def restore(mapping: dict[Any, Any], before: dict[Any, Any]) -> None:
                 mapping.pop(key, None)
 
 
-def attributes_of(*things: Any) -> Undo:
-    """Return a function that gives things, or dictionaries, the attributes that they have now.
-
-    The content of those that are dictionaries is kept too.
-    """
-    kept = []
-    for thing in things:
-        mapping = thing if type(thing) is dict else vars(thing)
-        kept.append((mapping, mapping.copy()))
-        for value in mapping.values():
-            if type(value) is dict:
-                kept.append((value, value.copy()))
+def mappings_of(mappings: list[dict[Any, Any]]) -> Undo:
+    """Return a function that gives dictionaries the content that they have now."""
+    kept = [mapping.copy() for mapping in mappings]
 
     def undo() -> None:
-        for mapping, before in kept:
+        for mapping, before in zip(mappings, kept, strict=True):
             restore(mapping, before)
 
     return undo

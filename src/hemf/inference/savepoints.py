@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.inference.history import distinct
-from hemf.inference.journal import Journal, attributes_of, content_of, generator_state
+from hemf.inference.journal import Journal, content_of, generator_state, mappings_of
 from hemf.inference.online_options import ALL
 from hemf.inference.rowstore import RECORDED, SUMS, RowStore
 from hemf.inference.settled import OTHER
@@ -58,8 +58,16 @@ class Undoable:
         if journal is None or not journal.is_open:
             self.journal = journal = Journal()
         mark = journal.mark()
-        parts = [self.book, *self.sides.values(), *self.features.values()]
-        journal.add(attributes_of(self, *parts))
+        own = vars(self)
+        mappings: list[dict[Any, Any]] = [
+            own,
+            vars(self.book),
+            *(vars(side) for side in self.sides.values()),
+        ]
+        mappings += [value for value in own.values() if type(value) is dict]
+        for features in self.features.values():
+            mappings += [vars(features), features.later]
+        journal.add(mappings_of(mappings))
         journal.add(content_of(self.total))
         journal.add(generator_state(self.rng))
         for store in self.stores.values():
