@@ -226,9 +226,8 @@ class HeMF(Predicting):
         ``user_features`` and ``item_features``, of the kind that `fit` was given, may come with
         ratings or without: of known ids in place of what they had, and of newcomers.
 
-        All of the batch is learnt at once: the users it touches, then the items, then what they
-        share. If anything is wrong with it, or any exception strikes (a timeout, an interrupt,
-        no memory), the model stays as it was, to the bit. Threads wait for each other.
+        All of the batch is learnt at once: the users it touches, then items, then what they share.
+        Whatever exception strikes, the model stays as it was, to the bit. Threads take turns.
 
         >>> model = HeMF(n_factors=2, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3)])
         >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
@@ -255,12 +254,9 @@ class HeMF(Predicting):
 
         They are taken in the order given, `Ratings` by their timestamps. A model with ``moods``
         takes timestamps beside them, and predicts with the mood of that time as far as it is known
-        by then. With ``return_seconds`` also how long each took. What users and items share, their
-        communities and the noise, is brought up to date every so many ratings. Very first, 0 is
-        predicted where no ``rating_range`` is given.
-
-        Ratings are learnt in blocks of 20 to 1,000, the larger the more were learnt before. If an
-        exception strikes, the model has learnt the blocks that were finished, and nothing else.
+        by then. With ``return_seconds`` also how long each took. What users and items share is
+        brought up to date after each block of 20 to 1,000 ratings; an exception leaves a model that
+        has learnt whole blocks. Very first, 0 is predicted where no ``rating_range`` is given.
 
         >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
