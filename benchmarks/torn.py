@@ -90,7 +90,7 @@ def try_one(model: HeMF, trial: Trial, strike: Strike, rng: np.random.Generator,
     wrong = []
     if kind in FROM_OUTSIDE and not tearing.is_free(model):
         wrong.append("the lock is taken")
-    if signal.getsignal(signal.SIGINT) is not handler:
+    if not tearing.answers_ctrl_c() or signal.getsignal(signal.SIGINT) is not handler:
         signal.signal(signal.SIGINT, handler)
         if kind in FROM_OUTSIDE:
             wrong.append("Ctrl-C is not answered")

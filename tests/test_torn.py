@@ -212,4 +212,5 @@ def test_ctrl_c_is_answered_after_any_exception():
     operation, rng = trial.operation(), np.random.default_rng(0)
     for _ in range(10):
         struck(copy.deepcopy(model), operation, "another thread", rng)
+        assert tearing.answers_ctrl_c()
         assert signal.getsignal(signal.SIGINT) is handler

@@ -347,3 +347,12 @@ def make_rare_steps_frequent(patch: Any) -> None:
         return evidence(statistics, prior) + sign * 40.0 * min(statistics.size.size, 4)
 
     patch(regroup, "community_evidence", moody)
+
+
+def answers_ctrl_c() -> bool:
+    """Whether Ctrl-C raises a KeyboardInterrupt."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return True
+    return False
