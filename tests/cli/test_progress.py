@@ -96,3 +96,10 @@ def test_time_left_is_what_the_remaining_sweeps_would_take():
 
 def test_held_out_error_is_named_only_where_there_is_one():
     assert "held-out" not in figures(report(1))
+
+
+def test_whether_someone_watches_is_asked_before_rich_takes_over_the_stream(look, monkeypatch):
+    look()
+    output = Output()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert output.live

@@ -31,15 +31,13 @@ class Output:
         self.json = json
         self.quiet = quiet
         self.silent = json or quiet
+        # Asked now: while Rich draws, another stream stands there, which may not know.
+        self.live = not self.silent and sys.stderr.isatty()
+        """Whether someone is watching: progress may be drawn."""
         self.aside = False
         """Whether stdout is taken by a file, so that everything else goes to stderr."""
         self.aliases: dict[str, str] = {}
         """Names of temporary files, and what to call them."""
-
-    @property
-    def live(self) -> bool:
-        """Whether someone is watching: progress may be drawn."""
-        return not self.silent and sys.stderr.isatty()
 
     @cached_property
     def screen(self) -> Console:
