@@ -263,6 +263,7 @@ def _read_model(cls: type[_Model], archive: Archive, manifest: dict[str, Any]) -
         model._adopt(online, coupled=True, learner=learner)
         return model
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
+    plain |= {name: float(plain[name]) for name in ("noise", "unit")}
     state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
     require_positive("state", state.noise, state.unit)
     if manifest.get("moods") is not None:

@@ -100,6 +100,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     # Files are older than these numbers.
     form = {"opened_at": form["seen"], "followed": dict.fromkeys(_SIDES, 0.0), **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
+    plain |= {name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale")}
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
     for name in _TABLES:
