@@ -21,10 +21,9 @@ from hemf.model.regression import regression_term
 from hemf.model.side import Side
 
 SIDES = ("user", "item")
+FEW = 0.01  # what a row's ratings count, τ, where other rows are explained exactly
 NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings that are all explained leave no NaN behind
-RATING_NOISE_FLOOR = (
-    1e-7  # of a single rating, σ²/(τ υ): below, single precision has no digits left
-)
+ROUNDING = 8.0  # units in the last place, times √n, that sums over n ratings may be off by
 
 
 @dataclass(frozen=True)
@@ -226,9 +225,18 @@ def learn_noise(state: BatchState) -> None:
 
 
 def least_noise(state: BatchState) -> float:
-    """σ² for which neither it nor the noise of any rating, σ²/(τ_i υ_j), is below its floor."""
-    weight = math.prod(float(side.weights.max()) for side in state.sides.values())
-    return max(NOISE_FLOOR, RATING_NOISE_FLOOR * weight)
+    """Return a floor for σ²: `NOISE_FLOOR`, and more where some rows hardly count beside others.
+
+    Rows of equal ratings are explained exactly, and σ² is theirs: σ²/(τ_i υ_j) falls until rounding
+    of Σ υ E[bbᵀ]/σ² outweighs the prior, and factors are NaN. That of n ratings grows as √n.
+    """
+    weights = [side.weights for side in state.sides.values()]
+    if min(float(weight.min()) for weight in weights) > FEW:
+        return NOISE_FLOOR
+    most = math.prod(float(weight.max()) for weight in weights)
+    n_most = max(int(state.counts(name).max()) for name in SIDES)
+    rounding = ROUNDING * float(np.finfo(state.rows["user"].values.dtype).eps) * math.sqrt(n_most)
+    return max(NOISE_FLOOR, rounding * most)
 
 
 def sweep(

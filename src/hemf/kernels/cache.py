@@ -95,9 +95,14 @@ class KernelCache(NullCache):
             except OSError:
                 continue
             try:
-                return _rebuild(target_context, *pickle.loads(opened(contents, key)))
+                found = _rebuild(target_context, *pickle.loads(opened(contents, key)))
             except Exception as error:
                 _log.info("%s is damaged and will be written again: %s", path, error)
+                continue
+            if _config.CACHE_DIR and folder != folders()[0]:  # the chosen one is to have all
+                with suppress(OSError):
+                    replace(folders()[0] / self._file(key), contents)
+            return found
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
