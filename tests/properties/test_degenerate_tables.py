@@ -182,7 +182,7 @@ def check(case: dict[str, Any]) -> None:
 
 
 @given(case=cases)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 def test_answers_are_finite(case: dict[str, Any]) -> None:
     check(case)
 

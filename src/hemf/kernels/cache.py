@@ -68,15 +68,15 @@ def warn_if_not_written() -> None:
 class KernelCache(NullCache):
     """Cache of one function's machine code, as Numba's dispatchers use it.
 
-    ``digest`` names the version of all source files that the function may call.
+    ``version`` names that of all source files that the function may call, and how it is compiled.
     """
 
-    def __init__(self, function: Callable[..., Any], digest: str) -> None:
+    def __init__(self, function: Callable[..., Any], version: str) -> None:
         code: Any = getattr(function, "__code__", None)
         source = _digest_of_file(code.co_filename)
         self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
         self._version = (
-            *(MAGIC, digest, source, self._name, function.__qualname__),
+            *(MAGIC, version, source, self._name, function.__qualname__),
             *(numba.__version__, llvmlite.__version__, sys.version),
         )
         # What a function encloses is part of its code, and without the source nothing is certain.

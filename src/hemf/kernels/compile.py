@@ -46,7 +46,11 @@ def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
     options = {"nogil": True, "error_model": "numpy", "_nrt": allocates, **options}
     decorate: Any = numba.njit(**options)
     dispatcher = decorate(function)
-    dispatcher._cache = KernelCache(function, _DIGEST)  # where Numba's cache=True puts its own
+    kinds = sorted(
+        f"{name}={sorted(v) if isinstance(v, set) else v}" for name, v in options.items()
+    )
+    # This is where Numba's cache=True puts its own.
+    dispatcher._cache = KernelCache(function, f"{_DIGEST} {' '.join(kinds)}")
     return dispatcher
 
 
