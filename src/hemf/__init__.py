@@ -22,6 +22,7 @@ from hemf.errors import (
     NotFittedError,
     OutlierWarning,
     ParameterError,
+    StreamWarning,
     UnknownIdError,
     UnknownIdWarning,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "OutlierWarning",
     "ParameterError",
     "Ratings",
+    "StreamWarning",
     "UnknownIdError",
     "UnknownIdWarning",
 ]

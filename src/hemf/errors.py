@@ -113,6 +113,10 @@ class CacheWarning(HemfWarning):
     """Compiled kernels cannot be written to any cache, and are compiled in every process."""
 
 
+class StreamWarning(HemfWarning):
+    """Forecasts of the ratings that a model learns online have become far worse than they were."""
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line that called into hemf, however deep inside the reason is found."""
     frame, level = inspect.currentframe(), 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from hemf.inference.online_features import told
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.outliers import Outlier, on_record
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
+from hemf.inference.watch import Watch
 from hemf.model.side import Side
 from hemf.model_checks import require
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
@@ -63,6 +64,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         "restart_at": state.restart_at,
         "total": encoded(state.total.tolist()),
         "count_at": state.count_at,
+        "watch": encoded(astuple(state.watch)),
         **{name: encoded(getattr(state, name)) for name in _PLAIN},
         **{
             name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
@@ -111,6 +113,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
     plain["restart_at"] = int(form["restart_at"])
     plain["count_at"] = int(form.get("count_at", 0))
+    plain["watch"] = _restore_watch(form)
     state = OnlineState(
         sides=sides,
         stores=stores,
@@ -141,6 +144,19 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
     require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
     return state
+
+
+def _restore_watch(form: dict[str, Any]) -> Watch:
+    """Return what was known of forecasts; nothing, where the file is older than that."""
+    if "watch" not in form:
+        return Watch()
+    values = decoded(form["watch"])
+    fits = isinstance(values, tuple) and len(values) == len(fields(Watch))
+    require(fits and all(isinstance(value, int | float) for value in values), "its watch is none")
+    total, weight, seen, best, has_warned = values
+    finite = math.isfinite(total) and math.isfinite(weight) and not math.isnan(best)
+    require(finite and min(total, weight, seen, best) >= 0, "the errors of its forecasts are none")
+    return Watch(float(total), float(weight), int(seen), float(best), bool(has_warned))
 
 
 def _list_the_same(stores: dict[str, RowStore]) -> bool:

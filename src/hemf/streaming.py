@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.arrivals import Arrivals, check_proportion, warn_far
-from hemf.errors import DataError, ParameterError
-from hemf.inference import origins
+from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
+from hemf.inference import origins, watch
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
 from hemf.inference.history import RatingBook
@@ -231,8 +231,10 @@ def partial_fit(
         if is_new:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
         taken = read_removed(removed, columns, users, items, needs_rating=options.window != ALL)
+    warning: str | None = None
 
     def learn(journal: Journal) -> dict[str, Any]:
+        nonlocal warning
         learner = begin(model, values, options, journal)
         state = learner.state
         check_proportion(state, values)
@@ -257,6 +259,7 @@ def partial_fit(
         item_rows = _numbered(state, "item", learner.items, item_ids)
         introduce(given, learner, before_this)
         when = times
+        errors = _forecast_errors(state, user_rows, item_rows, values)
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
             item_rows = np.concatenate([taken.items, item_rows])
@@ -266,10 +269,20 @@ def partial_fit(
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
             state.absorb(user_rows, item_rows, codes, old, when)
+        warning = watch.take_note(state, errors)
         return {**model._taken(learner, values), "_given": given}
 
     with uninterrupted(), one_blas_thread():
         change(model, learn)
+    if warning is not None:
+        warn_caller(warning, StreamWarning)
+
+
+def _forecast_errors(state: OnlineState, users: Wholes, items: Wholes, values: Values) -> Floats:
+    """Squared errors of forecasts of ratings that are yet to be learnt, where rows are known."""
+    is_known = watch.is_known(state, users, items)
+    expected = watch.forecast(state, users[is_known], items[is_known])
+    return np.asarray((values[is_known] - state.centre - state.unit * expected) ** 2)
 
 
 def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tuple[Floats, Floats]:
@@ -287,10 +300,11 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
     highest = np.maximum.accumulate(values)
     stream: _Stream | None = None
     block: _Block | None = None
+    warning: str | None = None
     at = 0
 
     def learn(journal: Journal) -> dict[str, Any]:
-        nonlocal stream, block
+        nonlocal stream, block, warning
         if stream is None:
             stream = _Stream.begin(model, read, values, journal)
         else:
@@ -306,7 +320,11 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         forecasts, ticks = state.predict_then_learn(
             rows["user"], rows["item"], codes, None if times is None else times[part]
         )
-        block = _Block(part, known, centre + unit * forecasts, ticks, begun)
+        expected_ = centre + unit * forecasts
+        is_known = watch.is_known(state, rows["user"], rows["item"])
+        errors = (values[part][is_known] - expected_[is_known]) ** 2
+        warning = watch.take_note(state, errors) or warning
+        block = _Block(part, known, expected_, ticks, begun)
         return model._taken(learner, values[part])
 
     while at < values.size:
@@ -326,6 +344,8 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
             forecasts[0] = 0.0
         expected[part] = _clipped(model, forecasts, block.known, lowest, highest, part)
         at = part.stop
+    if warning is not None:
+        warn_caller(warning, StreamWarning)
     return expected, seconds
 
 

@@ -38,6 +38,7 @@ from hemf.inference.online_options import OnlineOptions
 from hemf.inference.rowstore import RowStore
 from hemf.inference.savepoints import Undoable
 from hemf.inference.settled import OTHER, make_possible
+from hemf.inference.watch import Watch
 from hemf.model.noise import NoiseScales
 from hemf.model.packing import Array, Float64
 from hemf.model.side import Moments, Side
@@ -109,6 +110,8 @@ class OnlineState(Undoable):
     """The earliest rating on record that is far outside all others, if there is one."""
     journal: Journal | None = field(default=None, repr=False, compare=False)
     """Where to keep what is about to change, while a call may have to be undone."""
+    watch: Watch = field(default_factory=Watch)
+    """Errors of forecasts of the ratings learnt so far."""
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -344,7 +347,7 @@ class OnlineState(Undoable):
         if is_young(self):
             if self.seen >= self.restart_at:
                 fresh = vars(origins.restart(self))
-                self.__dict__.update(fresh | {"journal": self.journal})
+                self.__dict__.update(fresh | {"journal": self.journal, "watch": self.watch})
         elif learn and opening.is_due(self):
             opening.open_directions(self)
 

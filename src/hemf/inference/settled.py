@@ -17,6 +17,8 @@ CARRY_EVERY = 4  # refreshes of each row of a side between two times that sums a
 OTHER = {"user": "item", "item": "user"}
 ROUNDING = 100  # units in the last place that may be off after many sums
 MOST_STRETCH = 2.0  # of a direction, each time that sums are carried along
+MOST_FRICTION = 0.3  # part of a move that sums do not follow, in a long stream
+LONG = 480.0  # refreshes of each row after which a stream is long
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
 
@@ -47,6 +49,14 @@ def carry(state: OnlineState, name: str) -> None:
     A rating that is no longer listed was summed up with the factors of its time. While
     directions still open and turn, those of today are, for all rows alike, about a linear map
     of those: n ≈ M n'. It is found by regression over the ratings, and G → M G Mᵀ, h → M h.
+
+    Sums that follow the whole of a move lose what holds the factors in place. If items move by M,
+    users answer with M⁻ᵀ, predictions are the same, and the items' sums that follow the users move
+    the items by M once more. As the sums of both sides never agree exactly, such a move does not
+    end: factors of one side grow without bound while those of the other vanish. With a friction f,
+    sums follow a part 1 - f of each move, and what the sums disagree by shifts factors by
+    1 / (1 - (1 - f)²) times that and no more. A short stream needs no friction, and learns faster
+    without: it grows with the number of refreshes.
     """
     store = state.stores[name]
     if store.totals[2] - state.carried_at[name] < CARRY_EVERY * store.n_rows:
@@ -65,6 +75,8 @@ def carry(state: OnlineState, name: str) -> None:
     ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = _tamed((product + ridge) @ np.linalg.inv(square + ridge))
+    friction = MOST_FRICTION * min(float(store.totals[2]) / (LONG * store.n_rows), 1.0)
+    move += friction * (np.eye(move.shape[0]) - move)
     sums = state.stores[OTHER[name]]
     state.keep(OTHER[name], only=("gram", "moment"))
     sums.moment[:] = sums.moment @ move.T

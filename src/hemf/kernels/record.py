@@ -22,6 +22,8 @@ MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
 MOST_ROUNDING = 0.1
 """Of a leverage."""
+RENEWAL = 1.0
+"""How much more a rating weighs than one, in sums of pairs that are rated again and again."""
 
 
 @inner
@@ -54,15 +56,37 @@ def settle(
             own.moment[i, t] *= keep
         own.square[i] *= keep
         own.settled[i] *= keep
+    weight = np.float64(other.weight[j])
+    if keep == 1.0 and own.settled[i] > other.mean.shape[0]:
+        weight = renew(own, i, weight)
     value = rules.levels[code]
     if sitting >= 0:
         value -= rules.moods[sitting, MEAN]
-        own.square[i] += other.weight[j] * rules.moods[sitting, SPREAD]
+        own.square[i] += weight * rules.moods[sitting, SPREAD]
     if rules.window > 0:
         put_mean_without(own, other, rules, i, j, value, memory)
     else:
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
-    add_settled(own, i, other.weight[j], value, memory)
+    add_settled(own, i, weight, value, memory)
+
+
+@inner
+def renew(own: Any, i: int, weight: float) -> float:
+    """Let a rating replace a part of a row's sums; return what it is to weigh.
+
+    A row with more ratings in its sums than the other side has rows was given some of them again.
+    What these add to the sums is the same as before but for better factors, so they count more
+    and the older ones less. The total weight of the sums stays the number of ratings.
+    """
+    replaced = min(RENEWAL * weight, own.settled[i])
+    fade = 1.0 - replaced / own.settled[i]
+    for p in range(own.gram.shape[1]):
+        own.gram[i, p] *= fade
+    for t in range(own.moment.shape[1]):
+        own.moment[i, t] *= fade
+    own.square[i] *= fade
+    own.settled[i] *= fade
+    return float(weight + replaced)
 
 
 @inner

@@ -66,10 +66,22 @@ def sum_up(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: 
     """Add a rating of row i to its sums, once those before have faded."""
     for sums in (own.gram, own.moment, own.square, own.settled):
         sums[i] *= keep
+    weight = float(other.weight[j])
+    if keep == 1.0 and own.settled[i] > other.mean.shape[0]:
+        weight = renew(own, i, weight)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
         n = mean_without(own, other, rules, i, j, r)
-    add_to_sums(own, i, float(other.weight[j]), r, n)
+    add_to_sums(own, i, weight, r, n)
+
+
+def renew(own: Any, i: int, weight: float) -> float:
+    """Replace as much of a row's sums as a rating weighs by the rating; return its weight then."""
+    replaced = min(weight, float(own.settled[i]))
+    fade = 1.0 - replaced / own.settled[i]
+    for sums in (own.gram, own.moment, own.square, own.settled):
+        sums[i] *= fade
+    return weight + replaced
 
 
 def retire(
