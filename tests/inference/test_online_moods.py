@@ -49,7 +49,7 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
             OnlineState, state.copy(), tables, book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
-            moods=OnlineMoods.adopt(moods, np.float64),
+            moods=OnlineMoods.adopt(moods, np.float64), passes=1,
         )  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE,
             rng=np.random.default_rng(seed),
+            passes=1,
         )
 
 

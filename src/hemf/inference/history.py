@@ -265,6 +265,11 @@ class History:
         ):  # fmt: skip
             self._rebuild(rows, extra)
 
+    def make_room(self) -> None:
+        """Make room at the end of the pools, where lists that grow move to."""
+        nothing = np.empty(0, np.int64)
+        self._rebuild(nothing, nothing)
+
     def widen(self) -> None:
         """Hold codes in 32 bits from now on."""
         self.code = self.code.astype(np.uint32, copy=False)

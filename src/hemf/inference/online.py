@@ -146,6 +146,12 @@ class OnlineState(Undoable):
         self.total = np.array([self.squared_error, 0.0] if self.can_be_exact else [])
         self.count_at = self.seen + max(self.n_ratings, BLOCK)
 
+    def take_total(self) -> None:
+        """Take the squared error of all ratings from users whose errors are all of today."""
+        total = float(self.stores["user"].totals[1])
+        self.total = np.array([total, 0.0] if self.can_be_exact else [])
+        self.count_at = self.seen + max(self.n_ratings, BLOCK)
+
     def check_total(self) -> None:
         """Add it up anew where rounding has, or may have, gathered in it.
 

@@ -414,6 +414,17 @@ def smooth(state: OnlineState, raters: Wholes, *, learn: bool = False) -> None:
             )
 
 
+def put_on_record(state: OnlineState) -> None:
+    """Write what smoothing needs of the ratings on record; no mood changes."""
+    moods, at = state.moods, _columns()
+    assert moods is not None
+    levels = moods.table[:, [at.LEVEL, at.LEVEL_SPREAD]]
+    believed = moods.moods.copy()
+    smooth(state, np.arange(state.stores["user"].n_rows))
+    moods.table[:, [at.LEVEL, at.LEVEL_SPREAD]] = levels
+    moods.moods[:] = believed
+
+
 def learn_when_due(state: OnlineState) -> None:
     """Smooth all moods and learn their prior, where enough has happened since."""
     moods, store = state.moods, state.stores["user"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf.engines.threads import Rows
-from hemf.inference import online_features, online_moods, outliers, regroup, retiring, shared
+from hemf.inference import binding, online_features, online_moods, outliers, retiring, shared
 from hemf.inference.batch import SIDES, BatchState, learn_noise, update_side
-from hemf.inference.beginnings import REOPENING, add_rows, widen
+from hemf.inference.beginnings import add_rows, widen
 from hemf.inference.fit import FitOptions, first_side, start_state
 from hemf.inference.history import History, RatingBook
 from hemf.inference.online_moods import OnlineMoods
@@ -40,13 +40,14 @@ def adopt(
     *,
     centre: float,
     rng: np.random.Generator,
-    passes: int | None = None,
+    passes: int = 0,
     moods: OnlineMoods | None = None,
 ) -> OnlineState:
     """Go on from a batch fit; ``ratings`` are each side's indptr, indices and codes, by age.
 
-    With ``moods``, also the sittings of the ratings. The rows are refreshed once, as in a
-    sweep, so that what each of them has given to its communities is on record; then moods are.
+    With ``moods``, also the sittings of the ratings. No row moves: what each gives to its
+    communities is put on record as it is, and every prediction stays what it was. After that,
+    all rows are refreshed ``passes`` times.
     """
     stores = {}
     for name, side in state.sides.items():
@@ -59,8 +60,9 @@ def adopt(
             told=online_features.told(state.sides, name),
         )
         store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
+        store.reserve(2 * side.n_rows)  # memory is taken as rows come, and nothing is copied then
         add_rows(store, side, side.n_rows)
-        store.adopt(side.moments, side.noise_scales)
+        store.adopt(side.moments, side.membership, side.noise_scales)
         store.history = History.from_rows(*ratings[name])  # and sittings, where there are moods
         store.count[:] = store.history.length
         stores[name] = store
@@ -85,13 +87,11 @@ def adopt(
     for name in SIDES:
         online.point(name)
     online.even_codes()
-    online.add_up()
-    if passes is None:
-        scarce = _is_scarce(online) and options.evb is not None
-        passes = REOPENING if scarce else 1
-        for name, side in sides.items() if scarce else ():
-            if not regroup.is_clear(state.sides[name]):
-                widen(side)
+    if moods is not None:
+        online_moods.put_on_record(online)
+    for name in SIDES:
+        _put_on_record(online, name)
+    online.take_total()
     for _ in range(passes):
         for name in SIDES:
             online.refresh(name, np.arange(stores[name].n_rows), learn=False)
@@ -106,7 +106,19 @@ def adopt(
         moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
     if options.window != ALL:
         retiring.sum_up(online)
+    for store in stores.values():
+        store.history.make_room()
     return online
+
+
+def _put_on_record(state: OnlineState, name: str) -> None:
+    """Put on record what the rows of a side give to their communities."""
+    store, common = state.stores[name], binding.shared(state, name)
+    own, other = binding.pair(state, name)
+    memory = binding.scratch(own, common)
+    rows = np.arange(store.n_rows)
+    binding.kernel(state, "keep_all")(rows, own, other, common, binding.rules(state), memory)
+    state.sides[name].statistics = store.statistics
 
 
 def begin(

@@ -176,10 +176,16 @@ class RowStore:
         self.n_rows = last
         self._in_use = None
 
+    def reserve(self, n: int) -> None:
+        """Make room for as many rows altogether."""
+        if n > self.room:
+            self._grow(n)
+
     def _make_room(self, n: int) -> None:
-        if n <= self.room:
-            return
-        room = max(n, 2 * self.room, LEAST_ROOM)
+        if n > self.room:
+            self._grow(max(n, 2 * self.room, LEAST_ROOM))
+
+    def _grow(self, room: int) -> None:
         grown = {}
         for field in fields(RowArrays):
             old = getattr(self._arrays, field.name)
@@ -274,9 +280,10 @@ class RowStore:
         self.scatter = pack(statistics.scatter)
         self.totals[0] = statistics.entropy
 
-    def adopt(self, moments: Moments, scales: NoiseScales | None) -> None:
+    def adopt(self, moments: Moments, membership: Array, scales: NoiseScales | None) -> None:
         """Take over the posterior of as many rows; they have given nothing to communities yet."""
         self.mean[:], self.second[:] = moments.mean, moments.second
+        self.membership[:] = membership
         if scales is not None:
             self.shape[:], self.rate[:] = scales.shape, scales.rate
             self.weight[:] = scales.mean

@@ -30,6 +30,7 @@ from hemf.kernels.refresh import (
     add_rating,
     count_error,
     gather_row,
+    keep_row,
     publish,
     refresh,
     weigh_row,
@@ -132,6 +133,13 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory
     """Refresh rows one after the other."""
     for k in range(rows.size):
         refresh(own, other, shared, rules, rows[k], memory)
+
+
+@kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
+def keep_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
+    """Put on record what rows give to their communities, without moving any of them."""
+    for k in range(rows.size):
+        keep_row(own, other, shared, rules, rows[k], memory)
 
 
 @kernel(

@@ -22,6 +22,7 @@ from hemf.kernels.pairs import expected_error
 from hemf.kernels.shifts import leave_shift, return_shift
 
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
+LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
 
 
@@ -196,17 +197,13 @@ def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) 
     return float(squares)
 
 
-@step
-def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
-    """Find a row's communities and its mean, given G and h; return how many communities.
-
-    Nobody but forecasts looks at the row before it is published.
-    """
+@inner
+def load_data(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
+    """Write G/σ² and h/σ² of a row, on the coordinates that its posterior covers."""
     free, pinned = shared.free, shared.pinned
     order = free.size
     gram, moment, data = memory.gram, memory.moment, memory.data
     scale = own.weight[i] / rules.noise
-    rounding = solve.ROUNDING_OF_SINGLE if moment.itemsize == 4 else solve.ROUNDING_OF_DOUBLE
     for u in range(order):
         h = np.float64(moment[free[u]])
         if pinned >= 0:
@@ -215,21 +212,40 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
         row = packed(free[u], 0)
         for t in range(u + 1):
             data[t, u] = scale * gram[row + free[t]]
-    told = own.shift.shape[1] > 0
-    if told:
+    if own.shift.shape[1] > 0:
         leave_shift(own, shared, i, memory)
+
+
+@inner
+def factorise_under(shared: Any, c: int, d: int, memory: Any) -> None:
+    """Factorise a row's system under community d, in place c of the working memory."""
+    order, data = shared.free.size, memory.data
+    rounding = solve.ROUNDING_OF_SINGLE if memory.moment.itemsize == 4 else solve.ROUNDING_OF_DOUBLE
+    precision = shared.precision[min(d, shared.precision.shape[0] - 1)]
+    u = memory.factors[c]
+    for s in range(order):
+        for t in range(order):
+            u[s, t] = data[s, t] + precision[s, t]
+        u[s, order] = data[s, order] + shared.pull[d, s]
+    memory.half_log_det[c] = solve.factorise(u, memory.reciprocals[c], rounding)
+
+
+@step
+def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
+    """Find a row's communities and its mean, given G and h; return how many communities.
+
+    Nobody but forecasts looks at the row before it is published.
+    """
+    load_data(own, shared, rules, i, memory)
+    free, pinned = shared.free, shared.pinned
+    order = free.size
+    told = own.shift.shape[1] > 0
     n = choose(own, shared, rules, i, memory)
     memory.considered[0] = n
     for c in range(n):
         d = memory.candidates[c]
-        precision = shared.precision[min(d, shared.precision.shape[0] - 1)]
-        u = memory.factors[c]
-        for s in range(order):
-            for t in range(order):
-                u[s, t] = data[s, t] + precision[s, t]
-            u[s, order] = data[s, order] + shared.pull[d, s]
-        memory.half_log_det[c] = solve.factorise(u, memory.reciprocals[c], rounding)
-        square = solve.square(u, memory.reciprocals[c])
+        factorise_under(shared, c, d, memory)
+        square = solve.square(memory.factors[c], memory.reciprocals[c])
         memory.share[c] = shared.log_weight[d] + memory.half_log_det[c] + 0.5 * square
     kept = weigh(own, shared, rules, n, memory)
     memory.mean[:] = 0.0
@@ -341,3 +357,92 @@ def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
         error += 2.0 * (even + odd) + memory.second[p + t] * gram[at]
         p += t + 1
     return error
+
+
+@step
+def keep_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
+    """Put on record what a row gives to its communities, without moving the row.
+
+    Its moments and memberships are given. What it has under each of its communities is found as
+    in a refresh, then moved, under all of them alike, so that its moments are what they were.
+    Of a row with one community that is its mean and second moment themselves.
+    """
+    free = shared.free
+    order = free.size
+    told = own.shift.shape[1] > 0
+    squares = gather_row(own, other, shared, rules, i, memory)
+    load_data(own, shared, rules, i, memory)
+    communities = shared.pull.shape[0]
+    for d in range(communities):
+        memory.candidates[d] = d
+        memory.share[d] = np.log(max(np.float64(own.membership[i, d]), LEAST_MEMBERSHIP))
+        own.membership[i, d] = 0.0
+    kept = weigh(own, shared, rules, communities, memory)
+    away, rest = memory.mean, memory.second
+    for t in range(order):
+        away[t] = np.float64(own.mean[i, free[t]])
+        if told:
+            own.shift[i, t] = memory.shift[t]
+            away[t] -= memory.shift[t]
+    for slot in range(kept):
+        c = memory.kept[slot]
+        factorise_under(shared, c, c, memory)
+        solve.solve_backward(memory.factors[c], memory.reciprocals[c], memory.solutions[c])
+    for t in range(order):
+        for slot in range(kept):
+            c = memory.kept[slot]
+            away[t] -= memory.share[c] * memory.solutions[c, t]
+    for slot in range(kept):
+        for t in range(order):
+            memory.solutions[memory.kept[slot], t] += away[t]
+    p = 0
+    for t in range(order):  # E[(a - f)(a - f)ᵀ]
+        row = packed(free[t], 0)
+        for u in range(t + 1):
+            rest[p] = np.float64(own.second[i, row + free[u]])
+            if told:
+                m, n = np.float64(own.mean[i, free[t]]), np.float64(own.mean[i, free[u]])
+                f, g = memory.shift[t], memory.shift[u]
+                rest[p] += f * g - m * g - f * n
+            p += 1
+    entropy = 0.0
+    for slot in range(kept):
+        c = memory.kept[slot]
+        q, y = memory.share[c], memory.solutions[c]
+        entropy += q * (memory.half_log_det[c] - np.log(q))
+        solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
+        if told:
+            take_doubt(own, shared, i, memory.factors[c], memory)
+        part = own.parts[i, slot]
+        p = 0
+        for t in range(order):
+            for u in range(t + 1):
+                x = memory.inverse[t, u] + y[t] * y[u]
+                rest[p] -= q * x
+                if told:
+                    rest[p] -= q * memory.extra[p]
+                part[1 + order + p] = x
+                p += 1
+    for slot in range(kept):
+        c = memory.kept[slot]
+        q, part = memory.share[c], own.parts[i, slot]
+        at = 0 if shared.scatter.shape[0] == 1 else c
+        own.listed[i, slot] = c
+        own.membership[i, c] = q
+        part[0] = q
+        shared.size[c] += part[0]
+        for t in range(order):
+            part[1 + t] = q * memory.solutions[c, t]
+            shared.first[c, t] += part[1 + t]
+        for p in range(rest.size):
+            part[1 + order + p] = q * (part[1 + order + p] + rest[p])
+            shared.scatter[at, p] += part[1 + order + p]
+    own.entropy[i] = entropy
+    own.error[i] = expected_error(
+        own.mean[i], own.second[i], squares, 1.0, memory.moment, memory.gram
+    )
+    own.worth[i] = effective(own.count[i], shared.keep)
+    own.judged[i] = own.count[i]
+    shared.totals[0] += entropy
+    shared.totals[1] += own.weight[i] * own.error[i]
+    shared.totals[3] += own.worth[i]
