@@ -358,5 +358,5 @@ def _lock_now(number: int) -> None:
 
 def _holder(place: Path) -> str:
     with suppress(OSError, ValueError):
-        return f" (process {int(place.read_text(encoding='ascii'))})"
+        return f" (process {int(place.read_bytes())})"
     return ""
