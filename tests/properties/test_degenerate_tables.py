@@ -209,6 +209,20 @@ def test_no_rating_has_less_noise_than_single_precision_can_tell() -> None:
     assert state.noise / np.prod(weights) > 1e-6
 
 
+@pytest.mark.parametrize("history", ["full", 64])
+@pytest.mark.filterwarnings("ignore::hemf.ConvergenceWarning")
+def test_a_table_that_is_cut_off_is_learnt_online(history: str | int) -> None:
+    """It was NaN after 900 ratings, on top of a fit of nine tenths."""
+    rng = np.random.default_rng(7)
+    table = 6.0 + 0.6 * factors(rng, (200, 200), 6) + 0.3 * rng.normal(size=(200, 200))
+    data = columns(np.maximum(table, np.quantile(table, 0.97)), 0.9, rng)
+    begin = int(0.9 * data[0].size)
+    model = HeMF(rng=1, history=history, max_sweeps=100).fit(tuple(c[:begin] for c in data))
+    for start in range(begin, begin + 1000, 100):
+        model.partial_fit(tuple(column[start : start + 100] for column in data))
+    assert np.isfinite(model.predict(data[0][:50], data[1][:50])).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.filterwarnings("ignore::hemf.ConvergenceWarning")

@@ -231,11 +231,16 @@ def least_noise(state: BatchState) -> float:
     of Σ υ E[bbᵀ]/σ² outweighs the prior, and factors are NaN. That of n ratings grows as √n.
     """
     weights = [side.weights for side in state.sides.values()]
+    n_most = max(int(state.counts(name).max()) for name in SIDES)
+    return noise_floor(weights, n_most, state.rows["user"].values.dtype)
+
+
+def noise_floor(weights: list[Float64], n_most: int, dtype: np.dtype[np.floating]) -> float:
+    """Return the floor of `least_noise` for rows of these weights and at most so many ratings."""
     if min(float(weight.min()) for weight in weights) > FEW:
         return NOISE_FLOOR
     most = math.prod(float(weight.max()) for weight in weights)
-    n_most = max(int(state.counts(name).max()) for name in SIDES)
-    rounding = ROUNDING * float(np.finfo(state.rows["user"].values.dtype).eps) * math.sqrt(n_most)
+    rounding = ROUNDING * float(np.finfo(dtype).eps) * math.sqrt(n_most)
     return max(NOISE_FLOOR, rounding * most)
 
 

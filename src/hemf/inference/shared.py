@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf.inference import online_features, regroup
-from hemf.inference.batch import NOISE_FLOOR, SIDES
+from hemf.inference.batch import NOISE_FLOOR, SIDES, noise_floor
 from hemf.inference.empirical import learn_prior
 from hemf.inference.settled import carry
 from hemf.model.noise import balance, learn_scales
@@ -29,6 +29,7 @@ Wholes = npt.NDArray[np.int64]
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where none is kept
 NOISE_SAMPLE = 200  # ratings of a batch that are looked at for that
 SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
+LOW_NOISE = 1e-3  # of the ratings' variance, below which rounding may matter
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
 
 
@@ -91,7 +92,12 @@ def learn_noise(
         noise = (1.0 - part) * state.noise + part * float(errors.mean())
     else:
         return
-    state.noise = max(float(noise), NOISE_FLOOR)
+    floor = NOISE_FLOOR
+    if noise < LOW_NOISE:  # looking at all rows takes time
+        stores = list(state.stores.values())
+        n_most = int(max(store.count.max() for store in stores))
+        floor = noise_floor([store.weight for store in stores], n_most, stores[0].mean.dtype)
+    state.noise = max(float(noise), floor)
 
 
 def errors(
