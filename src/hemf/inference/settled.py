@@ -17,8 +17,7 @@ CARRY_EVERY = 4  # refreshes of each row of a side between two times that sums a
 OTHER = {"user": "item", "item": "user"}
 ROUNDING = 100  # units in the last place that may be off after many sums
 MOST_STRETCH = 2.0  # of a direction, each time that sums are carried along
-MOST_FRICTION = 0.3  # part of a move that sums do not follow, in a long stream
-LONG = 480.0  # refreshes of each row after which a stream is long
+LONG = 500.0  # refreshes of each row after which sums stay where they are
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
 
@@ -75,7 +74,7 @@ def carry(state: OnlineState, name: str) -> None:
     ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = _tamed((product + ridge) @ np.linalg.inv(square + ridge))
-    friction = MOST_FRICTION * min(float(store.totals[2]) / (LONG * store.n_rows), 1.0)
+    friction = min(float(store.totals[2]) / (LONG * store.n_rows), 1.0) ** 2
     move += friction * (np.eye(move.shape[0]) - move)
     sums = state.stores[OTHER[name]]
     state.keep(OTHER[name], only=("gram", "moment"))

@@ -132,7 +132,7 @@ def learn_priors(state: OnlineState) -> None:
             side.refresh()
         if is_due(state, name):
             online_features.look_again(state, name)
-            if not state.is_complete:
+            if state.options.window == 0:
                 carry(state, name)
             state.refreshed[name] = float(store.totals[2])
             if state.options.evb is not None:
