@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hemf.inference.callbacks import SweepReport
     from hemf.inference.online import OnlineState
     from hemf.model.side import Moments
+    from hemf.preparing import Adopted
     from hemf.ratings import Ratings
     from hemf.reading.values import Values
     from hemf.sideinfo import Given
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 SIDES = ("user", "item")
-OF_CALLS = ("_lock", "_pending")
-"""Attributes that are no part of what a model is."""
+NOT_KEPT = ("_lock", "_pending", "_prepared")
+"""Attributes that a copy or a pickle of a model does not have."""
 
 
 class Fitted(Parametrised):
@@ -59,6 +60,8 @@ class Fitted(Parametrised):
     _strangers: dict[str, Moments]
     _derived: dict[str, Any]
     """Found when it is asked for."""
+    _prepared: Adopted | None = None
+    """What the first `partial_fit` after a fit goes on from, where the fit has made it."""
 
     @property
     def state_(self) -> BatchState | OnlineState:
@@ -79,7 +82,7 @@ class Fitted(Parametrised):
         **attributes: Any,
     ) -> None:
         """Take over a state at once; everything derived from an earlier one is forgotten."""
-        vars(self).update(attributes | self._adopted(state, coupled, learner))
+        vars(self).update(self._adopted(state, coupled, learner) | attributes)
 
     def _adopted(
         self, state: BatchState | OnlineState, coupled: bool, learner: Learner | None
@@ -88,6 +91,7 @@ class Fitted(Parametrised):
         return {
             "state_": state,
             "_learner": learner,
+            "_prepared": None,
             "_coupled": coupled,
             "_strangers": {},
             "_derived": {},
@@ -204,7 +208,7 @@ class Fitted(Parametrised):
     def __getstate__(self) -> dict[str, Any]:
         with self._turn:
             settle(self)
-            return {name: vars(self)[name] for name in vars(self) if name not in OF_CALLS}
+            return {name: vars(self)[name] for name in vars(self) if name not in NOT_KEPT}
 
     def _fitted(self) -> BatchState | OnlineState:
         try:

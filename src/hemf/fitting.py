@@ -37,6 +37,8 @@ def fit(
     callbacks: Any,
 ) -> None:
     """See `hemf.HeMF.fit`; ``features`` are those of each side, or None."""
+    from hemf.preparing import prepare
+
     options, rng = fit_options(model), generator(model.rng)
     implicit = implicit_sides(model.implicit_features)
     told = functions("callbacks", callbacks)
@@ -77,6 +79,7 @@ def fit(
         watch=None if validation is None else error_on(validation, train, limits),
         callbacks=told,
     )
+    prepared = prepare(result.state, train, train.mean, online_options(model))
     with model._turn:
         settle(model)
         model._adopt(
@@ -91,4 +94,5 @@ def fit(
             converged_=result.converged,
             batches_=(),
             _given=given,
+            _prepared=prepared,
         )

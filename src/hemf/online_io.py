@@ -30,7 +30,9 @@ from hemf.reading.values import stored
 _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
-_PLAIN = ("noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes", "opened_at")
+_PLAIN = (
+    "noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes", "opened_at", "widen_at",
+)  # fmt: skip
 _BY_SIDE = ("refreshed", "searched", "followed", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
 _STATISTICS = ("size", "first", "scatter", "totals")
@@ -40,6 +42,7 @@ _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
     """Return the JSON form of a state that learns online; its sides are described elsewhere."""
     members["online/book.npy"] = stored(state.book.values, exact=True).copy()
+    members["online/recent.npy"] = state.recent
     stores: dict[str, Any] = {}
     for side, store in state.stores.items():
         at = f"online/{side}"
@@ -100,7 +103,8 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         require(fits, f"{name}: it has no sums of what its history does not keep")
     require(_list_the_same(stores), "its users list other ratings than its items do")
     # Files are older than these numbers.
-    form = {"opened_at": form["seen"], "followed": dict.fromkeys(_SIDES, 0.0), **form}
+    followed = dict.fromkeys(_SIDES, 0.0)
+    form = {"opened_at": form["seen"], "widen_at": 0, "followed": followed, **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     plain |= {name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale")}
     for name in _BY_SIDE:
@@ -114,6 +118,8 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     plain["restart_at"] = int(form["restart_at"])
     plain["count_at"] = int(form.get("count_at", 0))
     plain["watch"] = _restore_watch(form)
+    if "online/recent.npy" in archive.names:
+        plain["recent"] = _restore_recent(sides, book, archive)
     state = OnlineState(
         sides=sides,
         stores=stores,
@@ -139,7 +145,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         require(bool(np.isfinite(total).all()), "the total of its errors is no number")
         state.total, state.count_at = total, plain["count_at"]
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
-    numbers.append(state.opened_at)
+    numbers += [state.opened_at, state.widen_at]
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
     plain_numbers = all(isinstance(value, int | float) for value in numbers)
     require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
@@ -260,6 +266,21 @@ def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -
         coded = codes.dtype.kind == "u" and int(codes.max()) < n_codes
         require(coded, f"{name}: its history has a rating that is not there")
     return History.from_rows(indptr, indices, codes)
+
+
+def _restore_recent(
+    sides: dict[str, Side], book: RatingBook, archive: Archive
+) -> NDArray[np.int64]:
+    recent = read_array(archive, "online/recent.npy")
+    require(
+        recent.dtype == np.int64 and recent.ndim == 2 and recent.shape[1] == 3,
+        f"its recent ratings are {recent.dtype} {recent.shape}",
+    )
+    ends = [sides["user"].n_rows, sides["item"].n_rows, len(book)]
+    inside = not recent.size or bool((recent.min(axis=0) >= 0).all())
+    inside = inside and (not recent.size or bool((recent.max(axis=0) < ends).all()))
+    require(inside, "a recent rating is of a row, or has a value, that is not there")
+    return recent
 
 
 def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[Any]:

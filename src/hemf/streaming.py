@@ -17,15 +17,14 @@ from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.inference import origins, watch
 from hemf.inference.batch import BatchState
 from hemf.inference.fit import one_blas_thread
-from hemf.inference.history import RatingBook
 from hemf.inference.journal import Journal, generator_state, mappings_of
 from hemf.inference.online import OnlineState
-from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
 from hemf.inference.settled import spread
 from hemf.interrupts import uninterrupted
 from hemf.newcomers import check_beginning, introduce, read_more, sizes, take_more
 from hemf.options import checked_range, fit_options, generator, online_options
+from hemf.preparing import adopted, suits
 from hemf.ratings import Ratings
 from hemf.reading.identifiers import CodedIds
 from hemf.reading.readers import Columns
@@ -101,29 +100,14 @@ def begin(model: HeMF, values: Values, options: OnlineOptions, journal: Journal)
     rng = generator(model.rng)
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
     if hasattr(model, "state_"):
-        data, fitted = model._table, model.state_
-        assert isinstance(fitted, BatchState)
-        book = RatingBook()
-        moods = None
-        if fitted.moods is not None:
-            moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
-        with one_blas_thread():
-            state = origins.adopt(
-                OnlineState,
-                fitted,
-                _by_age(data, book, fitted),
-                book,
-                options,
-                centre=model.global_mean_,
-                rng=rng,
-                moods=moods,
-            )
-        # Copies, and without ids that were added since the fit.
-        users, items = (
-            Vocabulary(data.users.ids[: data.n_users]),
-            Vocabulary(data.items.ids[: data.n_items]),
-        )
-        return Learner(state, users, items)
+        prepared = model._prepared
+        if prepared is None or not suits(prepared, options):
+            assert isinstance(model.state_, BatchState)
+            prepared = adopted(model.state_, model._table, model.global_mean_, options)
+        learner = Learner(*prepared)
+        learner.keep(journal)
+        learner.state.rng = rng
+        return learner
     check_beginning(model, options)
     limits = checked_range(model.rating_range)
     if isinstance(limits, tuple):
@@ -145,28 +129,6 @@ def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
             "come back; set it before the first partial_fit",
             value=new.window,
         )
-
-
-def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:
-    """Each side's ratings as compressed rows of codes, oldest first where times are known.
-
-    Where raters have moods, with the sitting of each.
-    """
-    users, items, values = data.triples()
-    codes = book.codes(values)
-    times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
-    tables: dict[str, tuple[Any, ...]] = {}
-    for name, own, other, n in (
-        ("user", users, items, data.n_users),
-        ("item", items, users, data.n_items),
-    ):
-        order = np.lexsort((times, own))
-        indptr = np.zeros(n + 1, np.int64)
-        np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
-        tables[name] = indptr, other[order], codes[order]
-        if fitted.moods is not None:
-            tables[name] = *tables[name], fitted.moods.sitting["user"][order]
-    return tables
 
 
 def _times(model: HeMF, read: Columns) -> Wholes | None:

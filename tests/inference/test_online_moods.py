@@ -44,7 +44,7 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
         values = np.float32(moods.ratings[name] * state.unit + CENTRE)
         tables[name] = part.indptr, part.indices, book.codes(values), moods.sitting[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hemf.inference.origins.ENOUGH", 0.0)
+        patch.setattr("hemf.inference.widening.ENOUGH", 0.0)
         return origins.adopt(
             OnlineState, state.copy(), tables, book,
             OnlineOptions(window=window, **{**EXACT, **options}),

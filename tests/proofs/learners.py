@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf.engines.threads import Rows
-from hemf.inference import binding, origins
+from hemf.inference import binding, origins, widening
 from hemf.inference.batch import SIDES, BatchState
 from hemf.inference.history import RatingBook
 from hemf.inference.online import OnlineState
@@ -50,7 +50,7 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         tables[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(origins, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        patch.setattr(widening, "ENOUGH", 0.0)  # as it is, however few ratings there are
         return origins.adopt(
             OnlineState,
             state.copy(),

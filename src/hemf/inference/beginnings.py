@@ -15,10 +15,7 @@ from hemf.model.side import Side
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
-# A fit to few ratings closes directions for which there is no evidence yet, and no later rating
-# opens them again. So while ratings are scarce the prior covariance is held wide.
 WIDE = 1.0  # variance of factors under the wide prior
-REOPENING = 30  # sweeps over few ratings, in which closed directions come back
 # A stream that began from nothing begins anew as its ratings double, until there are enough.
 FIRST_RESTART = 200
 LAST_RESTART = 100_000

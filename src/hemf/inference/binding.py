@@ -28,6 +28,34 @@ def kernel(state: OnlineState, called: str) -> Any:
     return getattr(online, called).compiled(store.mean.dtype, store.history.code.dtype)
 
 
+def is_ready(options: OnlineOptions) -> bool:
+    """Whether the kernels that learn a batch have been compiled on this machine before."""
+    from hemf.kernels import online
+
+    return all(getattr(online, called).is_cached() for called in of_batches(options))
+
+
+def make_ready(state: OnlineState) -> None:
+    """Load the kernels that learn a batch: that takes longer than to learn one."""
+    from hemf.model.predictive import pair_moments
+
+    for called in of_batches(state.options):
+        kernel(state, called)
+    nothing = np.empty(0, np.int64)
+    left, right = (state.stores[name].moments for name in OTHER)
+    pair_moments(left, right, nothing, nothing, variance=True)
+    for store in state.stores.values():
+        store.history.reserve(nothing, nothing)
+
+
+def of_batches(options: OnlineOptions) -> list[str]:
+    """Return the names of the kernels that adopt a fit and learn a batch."""
+    always = ["keep_all", "record_all", "refresh_all"]
+    if options.window == 0:
+        return [*always, "settle_all"]
+    return [*always, "recall_all", *(["settle_all", "retire_all"] if options.window > 0 else [])]
+
+
 def rows(state: OnlineState, name: str) -> Any:
     """Return what is kept of a side's rows, in place."""
     from hemf.kernels.structures import Rows

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from hemf.inference import (
     binding,
+    jumps,
     online_features,
     online_moods,
     opening,
@@ -23,6 +24,7 @@ from hemf.inference import (
     outliers,
     retiring,
     shared,
+    widening,
 )
 from hemf.inference.batch import SIDES, bound_terms
 from hemf.inference.beginnings import (
@@ -112,6 +114,10 @@ class OnlineState(Undoable):
     """Where to keep what is about to change, while a call may have to be undone."""
     watch: Watch = field(default_factory=Watch)
     """Errors of forecasts of the ratings learnt so far."""
+    recent: Wholes = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """User, item and code of the latest ratings, which jumps are judged by: `inference.jumps`."""
+    widen_at: int = 0
+    """Ratings learnt when a wider prior is tried, see `inference.widening`; 0 is never."""
 
     # -- what is believed ------------------------------------------------------------------------
 
@@ -198,10 +204,15 @@ class OnlineState(Undoable):
         order = np.argsort(others)
         return others[order], values[order]
 
-    def bound_terms(self) -> dict[str, float]:
-        """Return the lower bound by term, of the ratings on record."""
+    def bound_terms(self, squared_error: float | None = None) -> dict[str, float]:
+        """Return the lower bound by term, of the ratings on record.
+
+        Their ``squared_error`` is added up where it is not given.
+        """
+        if squared_error is None:
+            squared_error = self.squared_error
         counts = {name: self.counts(name) for name in SIDES}
-        terms = bound_terms(self.current_sides(), counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.current_sides(), counts, squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)
         return terms
@@ -267,6 +278,7 @@ class OnlineState(Undoable):
             outliers.settle(self, {name: distinct(rows[name]) for name in SIDES})
         if self.options.window > 0:
             retiring.retire(self, added)
+        jumps.remember(self, users, items, codes)
         if learn:
             errors = None
             if self.options.window == 0:
@@ -332,6 +344,7 @@ class OnlineState(Undoable):
                 binding.outer(self), when[part], binding.sittings(self),
             )  # fmt: skip
             self.seen += errors[part].size
+            jumps.remember(self, users[part], items[part], codes[part])
             for name in SIDES:
                 self.sides[name].refresh(self.stores[name].statistics)
                 if shared.is_due(self, name):
@@ -352,10 +365,12 @@ class OnlineState(Undoable):
         self.changes += 1
         if is_young(self):
             if self.seen >= self.restart_at:
-                fresh = vars(origins.restart(self))
-                self.__dict__.update(fresh | {"journal": self.journal, "watch": self.watch})
-        elif learn and opening.is_due(self):
-            opening.open_directions(self)
+                origins.start_again(self)
+        elif learn:
+            if widening.is_due(self):
+                widening.widen_priors(self)
+            if opening.is_due(self):
+                opening.open_directions(self)
 
     def refresh(self, name: str, rows: Wholes, *, learn: bool = True, bound: Any = None) -> None:
         """Bring these rows, then the communities of their side, to their optimum.

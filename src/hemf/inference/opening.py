@@ -4,7 +4,7 @@ A direction of the factors closes where few ratings support it: its prior shrink
 nothing it comes back only slowly once there are more. Ratings that leave a bounded history in the
 meantime are lost to it: they are summed up without that direction.
 
-To open one is a jump, not a step that raises the bound at once: those that follow do.
+To open one is a jump, not a step that raises the bound at once: see `hemf.inference.jumps`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hemf.engines.threads import Rows
-from hemf.inference import shared
+from hemf.inference import jumps
 from hemf.inference.batch import SIDES
 from hemf.inference.beginnings import FIRST_RESTART, is_young
+from hemf.inference.passes import pass_over
 from hemf.inference.spectral import clear_directions
 from hemf.inference.start import FACTOR_START, FACTOR_VARIANCE
 from hemf.model.packing import Float64, lower_triangle
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 GROWTH = 1.25  # of the ratings between two times that directions are opened
 CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
 MOST_READ = 2_000_000  # ratings; of more, those of some users tell as much
-PASSES = 2  # over all rows after directions were opened
+PASSES = 10  # over all rows, at most, until directions that were opened pay
 EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
 MOST = 3.0  # root mean squares that a row may be away from the others when a direction opens
 
@@ -47,8 +48,22 @@ def is_due(state: OnlineState) -> bool:
 
 
 def open_directions(state: OnlineState) -> int:
-    """Open the directions that the ratings on record speak for; return how many."""
+    """Open the directions that the ratings on record speak for, if it pays; return how many."""
     state.opened_at = state.n_ratings
+    if not _closed_directions(state).shape[1]:
+        return 0
+    opened = 0
+
+    def jump(trial: OnlineState) -> bool:
+        nonlocal opened
+        opened = _open(trial)
+        return opened > 0
+
+    return opened if jumps.try_jump(state, jump, pass_over, passes=PASSES) else 0
+
+
+def _open(state: OnlineState) -> int:
+    """Let items differ in closed directions as the ratings say; return in how many."""
     closed = _closed_directions(state)
     if not closed.shape[1]:
         return 0
@@ -66,10 +81,6 @@ def open_directions(state: OnlineState) -> int:
     state.add_up()
     for name in SIDES:
         _widen(state, name, opened)
-        state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
-    for name in SIDES * (PASSES - 1):
-        state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
-    shared.learn_noise(state, "item", None)
     return int(opened.shape[1])
 
 

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf.engines.threads import Rows
-from hemf.inference import binding, online_features, online_moods, outliers, retiring, shared
+from hemf.inference import (
+    binding,
+    jumps,
+    online_features,
+    online_moods,
+    outliers,
+    retiring,
+    widening,
+)
 from hemf.inference.batch import SIDES, BatchState, learn_noise, update_side
 from hemf.inference.beginnings import add_rows, widen
 from hemf.inference.fit import FitOptions, first_side, start_state
 from hemf.inference.history import History, RatingBook
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import ALL, OnlineOptions
+from hemf.inference.passes import pass_over
 from hemf.inference.rowstore import RowStore
 from hemf.inference.settled import OTHER
 from hemf.model.design import Design
@@ -23,11 +32,11 @@ from hemf.model.implicit import implicit_blocks
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
-ENOUGH = 3.0  # ratings for each unknown; below, they are scarce
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
 # A stream that began from nothing begins anew as its ratings double, until there are enough.
 RESTART_SWEEPS = 10
+RESTART_PASSES = 5  # over all rows, before a fresh state is compared with the one there is
 RESTART_WIDE = 0.3
 
 
@@ -93,17 +102,13 @@ def adopt(
         _put_on_record(online, name)
     online.take_total()
     for _ in range(passes):
-        for name in SIDES:
-            online.refresh(name, np.arange(stores[name].n_rows), learn=False)
-        if moods is not None:
-            online_moods.smooth(online, np.arange(stores["user"].n_rows))
-        if options.evb is not None:
-            shared.learn_noise(online, "item", None)
+        pass_over(online)
     for name in SIDES:
         online.refreshed[name] = online.searched[name] = float(stores[name].totals[2])
         online.known[name] = online.seen
     if moods is not None:
         moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
+    widening.plan(online)
     if options.window != ALL:
         retiring.sum_up(online)
     for store in stores.values():
@@ -151,14 +156,23 @@ def begin(
     return state
 
 
-def _is_scarce(state: OnlineState) -> bool:
-    """Whether there are few ratings for the numbers they are to determine."""
-    unknown = sum(store.n_rows * store.layout.order for store in state.stores.values())
-    return state.seen < ENOUGH * unknown
+def start_again(state: OnlineState) -> None:
+    """Begin anew from all ratings on record, if that pays."""
+
+    def jump(trial: OnlineState) -> bool:
+        fresh = restart(trial)
+        if fresh is not None:
+            jumps.take(trial, fresh)
+        return fresh is not None
+
+    jumps.try_jump(state, jump, pass_over, passes=RESTART_PASSES)
+    state.restart_at = 2 * state.seen
 
 
-def restart(state: OnlineState) -> OnlineState:
-    """Begin anew from all ratings on record, as a batch fit does: by their leading directions.
+def restart(state: OnlineState) -> OnlineState | None:
+    """Return a state that begins anew from all ratings on record, by their leading directions.
+
+    None where there is nothing to learn from.
 
     What little is known when the first ratings arrive points nowhere, and the directions that
     a stream falls into by chance are poor ones.
@@ -166,8 +180,7 @@ def restart(state: OnlineState) -> OnlineState:
     indptr, indices, codes = state.stores["user"].history.to_rows()
     values = state.book.values[codes].astype(np.float64)
     if not values.size or not values.std() > 0.0:
-        state.restart_at = 2 * state.seen
-        return state  # nothing that could be learnt from
+        return None
     centre, unit = float(values.mean()), float(values.std())
     tables: dict[str, tuple[Any, ...]] = {}
     rows = {}
@@ -198,12 +211,13 @@ def restart(state: OnlineState) -> OnlineState:
         moods.reset()
     fresh = adopt(
         type(state), batch, tables, state.book, state.options, centre=centre, rng=state.rng,
-        passes=1, moods=moods,
+        moods=moods,
     )  # fmt: skip
     if moods is not None:
         online_moods.learn(fresh)
     fresh.fit, fresh.changes = state.fit, state.changes
     if state.outlier is not None:  # all rows have been refreshed since it came
         fresh.outlier = replace(state.outlier, refreshes=dict.fromkeys(SIDES, -1.0))
-    fresh.seen, fresh.restart_at = state.seen, 2 * state.seen
+    fresh.recent, fresh.watch = state.recent, state.watch
+    fresh.seen, fresh.widen_at = state.seen, 0
     return fresh

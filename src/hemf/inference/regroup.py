@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,6 @@ def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: Non
     target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
         return dropped
-    announce()
     _settle_entropy(store, target)
     store.regroup(target.astype(np.int64), trial.n_communities)
     store.take_statistics(trial.statistics)
@@ -73,7 +73,6 @@ def _drop_empty(side: Side, store: RowStore, announce: Callable[[], None]) -> bo
         rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
         lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
         kept = replace(kept, scatter=kept.scatter - unpack(lost))
-    announce()
     store.regroup(target, alive.size)
     store.take_statistics(kept)
     return True
@@ -144,13 +143,18 @@ def _settled(points: Float64, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bo
     return first
 
 
-def open_one(
-    side: Side, store: RowStore, rows: Wholes, announce: Callable[[], None] = lambda: None
-) -> Wholes | None:
-    """Open a community for some of these rows if the bound is higher with it; return them.
+class Split(NamedTuple):
+    """Rows of a community that would go to a new one."""
 
-    The rows of each community are cut in two along a clustering of their means; the cut that
-    raises the bound most is made. ``announce`` is called before rows are changed.
+    community: int
+    rows: Wholes
+
+
+def find_split(side: Side, store: RowStore, rows: Wholes) -> Split | None:
+    """Find a community that is better split, for some of these rows to go to a new one.
+
+    The rows of each community are cut in two along a clustering of their means. Of the cuts that
+    raise the bound, the one that raises it most is returned.
     """
     statistics = store.statistics
     prior = judging_prior(side, statistics)
@@ -178,19 +182,20 @@ def open_one(
             gain = community_evidence(split, prior) - now
             if gain > best_gain:
                 best_gain, best_community, best_rows = gain, d, members[chosen]
-    if best_rows is None:
-        return None
-    given = _given(store, best_rows, best_community).sum(axis=0)
-    split = _split(statistics, best_community, given, tied=side.tied)
+    return None if best_rows is None else Split(best_community, best_rows)
+
+
+def make_split(side: Side, store: RowStore, split: Split) -> None:
+    """Open a community for the rows of a split."""
+    given = _given(store, split.rows, split.community).sum(axis=0)
+    statistics = _split(store.statistics, split.community, given, tied=side.tied)
     count = store.size.size
-    announce()
     store.regroup(np.arange(count), count + 1)
     listed = store.listed
-    rows_of, slots = np.nonzero(listed[best_rows] == best_community)
-    listed[best_rows[rows_of], slots] = count
-    store.take_statistics(split)
+    rows_of, slots = np.nonzero(listed[split.rows] == split.community)
+    listed[split.rows[rows_of], slots] = count
+    store.take_statistics(statistics)
     store.spell_out(count + 1)
-    return best_rows
 
 
 def _given(store: RowStore, rows: Wholes, d: int) -> Float64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -240,6 +241,15 @@ class RowStore:
         arrays, n = self._arrays, self.n_rows
         arrays.mean[n], arrays.second[n] = mean, second
         return Moments(arrays.mean[: n + 1], arrays.second[: n + 1])
+
+    def copy(self) -> RowStore:
+        """Return a store that can change without this one; the history is this one's."""
+        other = copy.copy(self)
+        other._arrays = copy.copy(self._arrays)
+        other._grow(self.room)
+        other.size, other.first = self.size.copy(), self.first.copy()
+        other.scatter, other.totals = self.scatter.copy(), self.totals.copy()
+        return other
 
     def take_rows(self, arrays: dict[str, Any]) -> None:
         """Take over arrays of as many rows, by their names in `RowArrays`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.inference import online_features, regroup
+from hemf.inference import jumps, online_features, regroup
 from hemf.inference.batch import NOISE_FLOOR, SIDES, noise_floor
 from hemf.inference.empirical import learn_prior
 from hemf.inference.settled import carry
@@ -164,12 +164,23 @@ def search(state: OnlineState, name: str) -> None:
         return
     if recent.size > regroup.RECENT:
         recent = recent[np.argsort(store.touched[recent])[-regroup.RECENT :]]
-    moved = regroup.open_one(side, store, recent, partial(state.keep, name))
-    if moved is not None:
-        state.point(name)
+    split = regroup.find_split(side, store, recent)
+    if split is None:
+        return
+
+    def jump(trial: OnlineState) -> bool:
+        side, store = trial.sides[name], trial.stores[name]
+        regroup.make_split(side, store, split)
+        trial.point(name)
         side.refresh(store.statistics)
         store.judged[recent] = 0  # weigh all communities the next time
-        state.refresh(name, moved, learn=False)
+        return True
+
+    def settle(trial: OnlineState) -> None:
+        trial.refresh(name, split.rows, learn=False)
+
+    # What rows have given speaks for the split already; recent ratings may speak against it.
+    jumps.try_jump(state, jump, settle, sides=(name,), margin=-jumps.MARGIN)
 
 
 def refresh_stale(state: OnlineState, n_learnt: int) -> None:

@@ -71,6 +71,12 @@ class Kernel:
         self._dispatcher = _jit(function, allocates)
         self._ready: dict[tuple[np.dtype[Any], ...], Any] = {}
 
+    def is_cached(self) -> bool:
+        """Whether machine code of this kernel has been made before, and can be read from disk."""
+        folder = self._dispatcher.stats.cache_path
+        name = self._dispatcher.py_func.__qualname__
+        return folder is not None and any(Path(folder).glob(f"*.{name}-*.nbi"))
+
     def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused."""
         self.trusting(dtype, codes)
