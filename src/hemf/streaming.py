@@ -243,6 +243,8 @@ def partial_fit(
 def _forecast_errors(state: OnlineState, users: Wholes, items: Wholes, values: Values) -> Floats:
     """Squared errors of forecasts of ratings that are yet to be learnt, where rows are known."""
     is_known = watch.is_known(state, users, items)
+    if not is_known.any():
+        return np.empty(0)
     expected = watch.forecast(state, users[is_known], items[is_known])
     return np.asarray((values[is_known] - state.centre - state.unit * expected) ** 2)
 

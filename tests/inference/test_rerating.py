@@ -79,7 +79,7 @@ def test_sums_stay_where_they_are_in_a_long_stream(rng: np.random.Generator) -> 
     assert moves[2] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_rating_replaces_a_part_of_sums_with_more_ratings_than_there_are_rows() -> None:
+def test_a_rating_replaces_a_part_of_sums_with_ratings_given_again() -> None:
     table = Table(seed=2)
     model = HeMF(n_factors=2, history="none", rating_range=None, noise_scales=None, rng=0, n_jobs=1)
     model.fit(table.ratings(table.rated)).partial_fit(table.batch(10))
@@ -87,7 +87,7 @@ def test_a_rating_replaces_a_part_of_sums_with_more_ratings_than_there_are_rows(
     users, items = state.stores["user"], state.stores["item"]
     code = state.book.codes(np.array([state.centre + state.unit], np.float32))
     row, is_new = np.zeros(1, np.int64), np.full(1, -1)
-    for n_settled, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
+    for n_settled, weight in ((2.0 * N_ITEMS, 1.0), (2.0 * N_ITEMS + 1.0, 2.0)):
         users.settled[0] = n_settled
         before, n = users.moment[0].copy(), items.mean[0].copy()
         state.absorb(row, row, code, is_new, learn=False)

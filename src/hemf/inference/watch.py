@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from hemf.inference.batch import SIDES
 from hemf.model.packing import Float64
-from hemf.model.predictive import pair_moments
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
@@ -63,19 +62,16 @@ class Watch:
         if is_settled:
             errors = np.minimum(errors, MOST_ERROR * self.recent)
         fade = window / (window + errors.size)
-        after = replace(
-            self,
-            total=fade * self.total + float(errors.sum()),
-            weight=fade * self.weight + errors.size,
-            seen=self.seen + errors.size,
-        )
-        return replace(after, best=min(self.best, after.recent)) if is_settled else after
+        total = fade * self.total + float(errors.sum())
+        weight = fade * self.weight + errors.size
+        best = min(self.best, total / weight) if is_settled else self.best
+        return Watch(total, weight, self.seen + errors.size, best, self.has_warned)
 
 
 def forecast(state: OnlineState, users: Wholes, items: Wholes) -> Float64:
     """Return what is expected of ratings that are yet to be learnt, standardised."""
-    left, right = (state.stores[name].moments for name in SIDES)
-    return pair_moments(left, right, users, items, variance=False)[0]
+    left, right = (state.stores[name].mean for name in SIDES)
+    return np.asarray(np.einsum("ij,ij->i", left[users], right[items]), np.float64)
 
 
 def is_known(state: OnlineState, users: Wholes, items: Wholes) -> npt.NDArray[np.bool_]:

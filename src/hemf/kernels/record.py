@@ -22,6 +22,8 @@ MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
 MOST_ROUNDING = 0.1
 """Of a leverage."""
+REPEATED = 2.0
+"""Ratings in a row's sums for each row of the other side, above which some were given again."""
 RENEWAL = 1.0
 """How much more a rating weighs than one, in sums of pairs that are rated again and again."""
 
@@ -57,7 +59,7 @@ def settle(
         own.square[i] *= keep
         own.settled[i] *= keep
     weight = np.float64(other.weight[j])
-    if keep == 1.0 and own.settled[i] > other.mean.shape[0]:
+    if keep == 1.0 and own.settled[i] > REPEATED * other.mean.shape[0]:
         weight = renew(own, i, weight)
     value = rules.levels[code]
     if sitting >= 0:
@@ -74,7 +76,7 @@ def settle(
 def renew(own: Any, i: int, weight: float) -> float:
     """Let a rating replace a part of a row's sums; return what it is to weigh.
 
-    A row with more ratings in its sums than the other side has rows was given some of them again.
+    A row with many more ratings in its sums than the other side has rows was given some again.
     What these add to the sums is the same as before but for better factors, so they count more
     and the older ones less. The total weight of the sums stays the number of ratings.
     """

@@ -67,7 +67,7 @@ def sum_up(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: 
     for sums in (own.gram, own.moment, own.square, own.settled):
         sums[i] *= keep
     weight = float(other.weight[j])
-    if keep == 1.0 and own.settled[i] > other.mean.shape[0]:
+    if keep == 1.0 and own.settled[i] > 2.0 * other.mean.shape[0]:
         weight = renew(own, i, weight)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
