@@ -16,7 +16,7 @@ from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.rowstore import RowArrays, RowStore
 from hemf.vocabulary import Vocabulary
 
-CALLS = {"journal", "_pending", "_lock"}
+CALLS = {"journal", "_pending", "_lock", "_prepared"}
 """Attributes that are of calls rather than of a model."""
 FOUND = {
     "_in_use",

@@ -53,6 +53,7 @@ def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: Non
     target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
         return dropped
+    announce()
     _settle_entropy(store, target)
     store.regroup(target.astype(np.int64), trial.n_communities)
     store.take_statistics(trial.statistics)
@@ -73,6 +74,7 @@ def _drop_empty(side: Side, store: RowStore, announce: Callable[[], None]) -> bo
         rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
         lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
         kept = replace(kept, scatter=kept.scatter - unpack(lost))
+    announce()
     store.regroup(target, alive.size)
     store.take_statistics(kept)
     return True
