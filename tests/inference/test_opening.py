@@ -170,7 +170,7 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        opening, "clear_directions", lambda rows, n, count, rng: rng.normal(size=(n, count))
+        opening, "clear_directions", lambda rows, n, count, rng, margin: rng.normal(size=(n, count))
     )
     monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
     rng = np.random.default_rng(3)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 GROWTH = 1.25  # of the ratings between two times that directions are opened
 CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
 MOST_READ = 2_000_000  # ratings; of more, those of some users tell as much
+# No more is asked of directions than to be stronger than chance: the jump is judged.
+MARGIN = 0.0
 PASSES = 10  # over all rows, at most, until directions that were opened pay
 EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
 MOST = 3.0  # root mean squares that a row may be away from the others when a direction opens
@@ -68,7 +70,9 @@ def _open(state: OnlineState) -> int:
     if not closed.shape[1]:
         return 0
     items = state.stores["item"]
-    found = clear_directions(_errors(state), items.n_rows, closed.shape[1], state.rng)
+    found = clear_directions(
+        _errors(state), items.n_rows, closed.shape[1], state.rng, margin=MARGIN
+    )
     opened = closed[:, : found.shape[1]]
     if not opened.shape[1]:
         return 0

@@ -36,11 +36,13 @@ def leading_directions(rows: Rows, n_other: int, count: int, rng: np.random.Gene
     return found[:, strength > LEAST * max(strength.max(initial=0.0), LEAST)]
 
 
-def clear_directions(rows: Rows, n_other: int, count: int, rng: np.random.Generator) -> Float64:
+def clear_directions(
+    rows: Rows, n_other: int, count: int, rng: np.random.Generator, *, margin: float = CLEAR
+) -> Float64:
     """Return the leading directions that are stronger than chance makes their like.
 
     The strongest is compared with the strongest, the second with the second, and so on; there are
-    none unless all together are stronger by far.
+    none unless all together are stronger by ``margin`` standard deviations.
 
     >>> rng = np.random.default_rng(0)
     >>> taste = np.outer(rng.normal(size=100), rng.normal(size=20))
@@ -57,7 +59,7 @@ def clear_directions(rows: Rows, n_other: int, count: int, rng: np.random.Genera
         flipped = csr_array((table.data * signs, table.indices, table.indptr), shape=table.shape)
         drawn[:] = _leading(flipped, count, rng)[0]
     sums = by_chance.sum(axis=1)
-    if not strength.sum() > sums.mean() + CLEAR * sums.std(ddof=1):
+    if not strength.sum() > sums.mean() + margin * sums.std(ddof=1):
         return found[:, :0]
     return found[:, strength > by_chance.mean(axis=0)]
 
