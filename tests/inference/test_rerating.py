@@ -87,7 +87,7 @@ def test_a_rating_replaces_a_part_of_sums_with_ratings_given_again() -> None:
     users, items = state.stores["user"], state.stores["item"]
     code = state.book.codes(np.array([state.centre + state.unit], np.float32))
     row, is_new = np.zeros(1, np.int64), np.full(1, -1)
-    for n_settled, weight in ((2.0 * N_ITEMS, 1.0), (2.0 * N_ITEMS + 1.0, 2.0)):
+    for n_settled, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
         users.settled[0] = n_settled
         before, n = users.moment[0].copy(), items.mean[0].copy()
         state.absorb(row, row, code, is_new, learn=False)

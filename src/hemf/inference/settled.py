@@ -18,6 +18,7 @@ OTHER = {"user": "item", "item": "user"}
 ROUNDING = 100  # units in the last place that may be off after many sums
 MOST_STRETCH = 2.0  # of a direction, each time that sums are carried along
 LONG = 500.0  # refreshes of each row after which sums stay where they are
+REPEATED_LONG = 250.0  # the same, where pairs are rated again and again
 CARRY_RIDGE = 1e-4  # of the mean square of factors; without evidence, they are where they were
 
 
@@ -74,9 +75,11 @@ def carry(state: OnlineState, name: str) -> None:
     ridge = CARRY_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = _tamed((product + ridge) @ np.linalg.inv(square + ridge))
-    friction = min(float(store.totals[2]) / (LONG * store.n_rows), 1.0) ** 2
-    move += friction * (np.eye(move.shape[0]) - move)
     sums = state.stores[OTHER[name]]
+    is_repeated = float(sums.settled.mean()) > store.n_rows
+    turns = float(store.totals[2]) / store.n_rows
+    friction = min(turns / (REPEATED_LONG if is_repeated else LONG), 1.0) ** 2
+    move += friction * (np.eye(move.shape[0]) - move)
     state.keep(OTHER[name], only=("gram", "moment"))
     sums.moment[:] = sums.moment @ move.T
     _move_all(sums.gram, move.astype(sums.gram.dtype))

@@ -90,11 +90,21 @@ def record_all(
             own.pending[i] += 1
             own.count[i] += 1
             choose_one(own, other, i, j, 1.0)
-            settle(own, other, rules, keep, i, j, codes[k], sitting, memory)
+            settle(own, other, rules, keep, i, j, codes[k], sitting, other.count.size, memory)
             is_new[k] = 1
         else:
             is_new[k] = record(
-                own, other, rules, keep, i, j, codes[k], previous[k], sitting, memory
+                own,
+                other,
+                rules,
+                keep,
+                i,
+                j,
+                codes[k],
+                previous[k],
+                sitting,
+                other.count.size,
+                memory,
             )
 
 
@@ -115,7 +125,9 @@ def settle_all(
     """Add ratings, oldest first, to the sums of those that are not listed."""
     for k in range(rows.size):
         sitting = seats[k] if seats.size > 0 else np.int64(-1)
-        settle(own, other, rules, keep, rows[k], others[k], codes[k], sitting, memory)
+        settle(
+            own, other, rules, keep, rows[k], others[k], codes[k], sitting, other.count.size, memory
+        )
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
@@ -125,7 +137,10 @@ def retire_all(
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     for k in range(rows.size):
-        retire(own, other, rules, keep, other_keep, rows[k], added[k], memory)
+        retire(
+            own, other, rules, keep, other_keep, rows[k], added[k], own.count.size,
+            other.count.size, memory,
+        )  # fmt: skip
 
 
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
@@ -163,9 +178,11 @@ def stream(
     complete = rules.window < 0 and user_shared.keep == 1.0
     waiting, kept, published = np.int64(-1), 0, user_memory.before
     moods, moody = sittings.moods, sittings.moods.shape[0] > 0
+    n_users, n_items = known_rows(users), known_rows(items)
     for k in range(codes.size):
         begin = ticks()
         i, j, code = user_rows[k], item_rows[k], codes[k]
+        n_users, n_items = max(n_users, i + 1), max(n_items, j + 1)
         product = forecast(users, items, user_shared, item_shared, i, j)
         forecasts[k] = product
         sitting, mood, spread = np.int64(-1), 0.0, 0.0
@@ -196,7 +213,9 @@ def stream(
             count_error(rules.total, -error)
         if moody and rules.window >= 0 and previous < 0:
             filter_one(users, items, sittings, rules, i, j, code, sitting, product)
-        record(users, items, rules, user_shared.keep, i, j, code, previous, sitting, products)
+        record(
+            users, items, rules, user_shared.keep, i, j, code, previous, sitting, n_items, products
+        )
         value = rules.levels[code]
         if moody and rules.window < 0:
             if alike:
@@ -235,7 +254,9 @@ def stream(
             past_spread = np.float64(moods[sitting, SPREAD])
         copy_entries(items.mean[j], 0, past_mean, 0, past_mean.size)
         copy_entries(items.second[j], 0, past_second, 0, past_second.size)
-        record(items, users, rules, item_shared.keep, j, i, code, previous, sitting, products)
+        record(
+            items, users, rules, item_shared.keep, j, i, code, previous, sitting, n_users, products
+        )
         if due(items, item_shared, user_shared, j):
             if waiting >= 0:
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
@@ -243,13 +264,28 @@ def stream(
             refresh(items, users, item_shared, rules, j, item_memory)
             items.met[j] = np.int64(user_shared.totals[2])
         if rules.window > 0:
-            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, products)
-            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, products)
+            retire(
+                users, items, rules, user_shared.keep, item_shared.keep, i, 1, n_users, n_items,
+                products,
+            )  # fmt: skip
+            retire(
+                items, users, rules, item_shared.keep, user_shared.keep, j, 1, n_items, n_users,
+                products,
+            )  # fmt: skip
         if rules.window == 0:
             errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code, sitting)
         spent[k] = ticks() - begin
     if waiting >= 0:
         publish(users, user_shared, rules, waiting, kept, squares, user_memory)
+
+
+@inner
+def known_rows(own: Any) -> int:
+    """How many rows a side has, without those at its end that wait for their first rating."""
+    n = own.count.size
+    while n > 0 and own.count[n - 1] == 0:
+        n -= 1
+    return int(n)
 
 
 @inner

@@ -2,7 +2,9 @@
 
 Arguments: ``own`` and ``other`` are the `Rows` of the side and of the one opposite, i and j their
 rows, ``rules`` what holds for both, ``keep`` the forgetting factor of the side, ``sitting`` that of
-the rating, -1 without moods. What is summed up is summed up less the mood of its sitting.
+the rating, -1 without moods, ``n_own`` and ``n_other`` how many rows the sides have, without those
+that are there for later ratings of a stream. What is summed up is summed up less the mood of its
+sitting.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
 MOST_ROUNDING = 0.1
 """Of a leverage."""
-REPEATED = 2.0
-"""Ratings in a row's sums for each row of the other side, above which some were given again."""
 RENEWAL = 1.0
 """How much more a rating weighs than one, in sums of pairs that are rated again and again."""
 
@@ -48,7 +48,7 @@ def drop_entry(own: Any, i: int, position: int) -> None:
 @inner
 def settle(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, sitting: int,
-    memory: Any,
+    n_other: int, memory: Any,
 ) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
     if keep < 1.0:
@@ -59,7 +59,7 @@ def settle(
         own.square[i] *= keep
         own.settled[i] *= keep
     weight = np.float64(other.weight[j])
-    if keep == 1.0 and own.settled[i] > REPEATED * other.mean.shape[0]:
+    if keep == 1.0 and own.settled[i] > n_other:
         weight = renew(own, i, weight)
     value = rules.levels[code]
     if sitting >= 0:
@@ -76,7 +76,7 @@ def settle(
 def renew(own: Any, i: int, weight: float) -> float:
     """Let a rating replace a part of a row's sums; return what it is to weigh.
 
-    A row with many more ratings in its sums than the other side has rows was given some again.
+    A row with more ratings in its sums than the other side has rows was given some of them again.
     What these add to the sums is the same as before but for better factors, so they count more
     and the older ones less. The total weight of the sums stays the number of ratings.
     """
@@ -156,7 +156,7 @@ def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
 @step
 def record(
     own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
-    sitting: int, memory: Any,
+    sitting: int, n_other: int, memory: Any,
 ) -> int:  # fmt: skip
     """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
 
@@ -182,7 +182,7 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        settle(own, other, rules, keep, i, j, code, sitting, memory)
+        settle(own, other, rules, keep, i, j, code, sitting, n_other, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
     if own.sitting.size > 0:
@@ -192,8 +192,9 @@ def record(
 
 @step
 def retire(
-    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, n: int, memory: Any
-) -> None:
+    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, n: int,
+    n_own: int, n_other: int, memory: Any,
+) -> None:  # fmt: skip
     """Sum up what row i no longer has among its newest ratings, after ``n`` have been added.
 
     A rating stays listed on both sides as long as it is among the newest of either.
@@ -207,10 +208,10 @@ def retire(
             at += 1
             continue
         sitting = sitting_at(own, at)
-        settle(own, other, rules, keep, i, j, code, sitting, memory)
+        settle(own, other, rules, keep, i, j, code, sitting, n_other, memory)
         drop_entry(own, i, at)
         if there >= 0:
-            settle(other, own, rules, other_keep, j, i, code, sitting, memory)
+            settle(other, own, rules, other_keep, j, i, code, sitting, n_own, memory)
             drop_entry(other, j, there)
 
 

@@ -62,17 +62,25 @@ def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> 
     return np.asarray(n - S @ m * g * (r - m @ n) / (1.0 - leverage))
 
 
-def sum_up(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+def sum_up(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, n_other: int
+) -> None:
     """Add a rating of row i to its sums, once those before have faded."""
     for sums in (own.gram, own.moment, own.square, own.settled):
         sums[i] *= keep
     weight = float(other.weight[j])
-    if keep == 1.0 and own.settled[i] > 2.0 * other.mean.shape[0]:
+    if keep == 1.0 and own.settled[i] > n_other:
         weight = renew(own, i, weight)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
         n = mean_without(own, other, rules, i, j, r)
     add_to_sums(own, i, weight, r, n)
+
+
+def known_rows(other: Any) -> int:
+    """How many rows there are, without those at the end that have no rating yet."""
+    rated = np.flatnonzero(other.count)
+    return int(rated[-1]) + 1 if rated.size else 0
 
 
 def renew(own: Any, i: int, weight: float) -> float:
@@ -85,8 +93,9 @@ def renew(own: Any, i: int, weight: float) -> float:
 
 
 def retire(
-    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, added: int
-) -> None:
+    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, added: int,
+    n_own: int, n_other: int,
+) -> None:  # fmt: skip
     """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
     old = own.length[i] - rules.window
     listed = own.start[i] + np.arange(max(old - added, 0), max(old, 0))
@@ -94,10 +103,10 @@ def retire(
         there = find(other, j, i)
         if there >= other.start[j] + other.length[j] - rules.window:
             continue
-        sum_up(own, other, rules, keep, i, j, code)
+        sum_up(own, other, rules, keep, i, j, code, n_other)
         take_out(own, i, find(own, i, j))
         if there >= 0:
-            sum_up(other, own, rules, other_keep, j, i, code)
+            sum_up(other, own, rules, other_keep, j, i, code, n_own)
             take_out(other, j, there)
 
 
@@ -107,7 +116,7 @@ def retire_all(
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     for i, n in zip(rows, added, strict=True):
-        retire(own, other, rules, keep, other_keep, i, n)
+        retire(own, other, rules, keep, other_keep, i, n, own.count.size, other.count.size)
 
 
 def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
@@ -118,8 +127,9 @@ def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
 
 
 def record(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int
-) -> int:
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
+    n_other: int,
+) -> int:  # fmt: skip
     """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
     own.pending[i] += 1
     position, has_sums = find(own, i, j), own.gram.shape[1] > 0
@@ -136,7 +146,7 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        sum_up(own, other, rules, keep, i, j, code)
+        sum_up(own, other, rules, keep, i, j, code, n_other)
         return 1
     end = own.start[i] + own.length[i]
     own.other[end], own.code[end] = j, code
@@ -176,7 +186,9 @@ def record_all(
             withdraw(own, other, rules, keep, i, j, previous[k])
             is_new[k] = 0
         else:
-            is_new[k] = record(own, other, rules, keep, i, j, codes[k], previous[k])
+            is_new[k] = record(
+                own, other, rules, keep, i, j, codes[k], previous[k], other.count.size
+            )
 
 
 def data_part(
@@ -390,7 +402,9 @@ def stream(
     """
     complete = rules.window < 0 and user_shared.keep == 1.0
     waiting: tuple[int, Posterior] | None = None
+    n_users, n_items = known_rows(users), known_rows(items)
     for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
+        n_users, n_items = max(n_users, i + 1), max(n_items, j + 1)
         known = [(users, user_shared, i), (items, item_shared, j)]
         left, right = (
             s.mean[row] if s.count[row] or s.shift.shape[1] else c.expected for s, c, row in known
@@ -399,12 +413,12 @@ def stream(
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)
         previous = recall(users, i, j)
-        record(users, items, rules, user_shared.keep, i, j, code, previous)
+        record(users, items, rules, user_shared.keep, i, j, code, previous, n_items)
         waiting = i, weigh_row(users, items, user_shared, rules, i)
         if not complete:
             publish(users, user_shared, *waiting)
             waiting = None
-        record(items, users, rules, item_shared.keep, j, i, code, previous)
+        record(items, users, rules, item_shared.keep, j, i, code, previous, n_users)
         if due(items, item_shared, user_shared, j):
             if waiting is not None:
                 publish(users, user_shared, *waiting)
@@ -412,8 +426,8 @@ def stream(
             refresh(items, users, item_shared, rules, j)
             items.met[j] = user_shared.totals[2]
         if rules.window > 0:
-            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1)
-            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1)
+            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, n_users, n_items)
+            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, n_items, n_users)
         if rules.window == 0:
             weight = float(users.weight[i]) * float(items.weight[j])
             errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
