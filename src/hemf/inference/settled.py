@@ -50,13 +50,12 @@ def carry(state: OnlineState, name: str) -> None:
     directions still open and turn, those of today are, for all rows alike, about a linear map
     of those: n ≈ M n'. It is found by regression over the ratings, and G → M G Mᵀ, h → M h.
 
-    Sums that follow the whole of a move lose what holds the factors in place. If items move by M,
-    users answer with M⁻ᵀ, predictions are the same, and the items' sums that follow the users move
-    the items by M once more. As the sums of both sides never agree exactly, such a move does not
-    end: factors of one side grow without bound while those of the other vanish. With a friction f,
-    sums follow a part 1 - f of each move, and what the sums disagree by shifts factors by
-    1 / (1 - (1 - f)²) times that and no more. A short stream needs no friction, and learns faster
-    without: it grows with the number of refreshes.
+    Where sums follow every move, long streams of pairs rated again and again break down; where
+    they follow none, they do not. A likely reason: if items move by M, users answer with M⁻ᵀ,
+    predictions stay, and items' sums that follow the users move the items by M once more, so that
+    nothing holds factors in place. A small constant friction only puts that off. So sums follow a
+    part 1 - f of a move, and f grows to 1 with the number of refreshes. Short streams learn faster
+    without friction.
     """
     store = state.stores[name]
     if store.totals[2] - state.carried_at[name] < CARRY_EVERY * store.n_rows:
