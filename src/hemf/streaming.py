@@ -246,7 +246,8 @@ def _forecast_errors(state: OnlineState, users: Wholes, items: Wholes, values: V
     if not is_known.any():
         return np.empty(0)
     expected = watch.forecast(state, users[is_known], items[is_known])
-    return np.asarray((values[is_known] - state.centre - state.unit * expected) ** 2)
+    known = values[is_known].astype(np.float64)
+    return np.asarray((known - state.centre - state.unit * expected) ** 2)
 
 
 def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tuple[Floats, Floats]:
@@ -286,7 +287,7 @@ def predict_then_learn(model: HeMF, ratings: Any, y: Any, *, columns: Any) -> tu
         )
         expected_ = centre + unit * forecasts
         is_known = watch.is_known(state, rows["user"], rows["item"])
-        errors = (values[part][is_known] - expected_[is_known]) ** 2
+        errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2
         warning = watch.take_note(state, errors) or warning
         block = _Block(part, known, expected_, ticks, begun)
         return model._taken(learner, values[part])

@@ -275,7 +275,7 @@ def test_demo_gets_to_know_people_who_join(demo):
 def test_demo_writes_a_report_on_withheld_ratings(demo):
     answer, html = demo
     assert f"{answer['rmse']:.4f}" in html
-    assert f"Best for {answer['user']}" in html
+    assert f"Best for <bdi>{answer['user']}</bdi>" in html
     assert "Intervals on 2,900 held-out ratings" in html
 
 

@@ -36,7 +36,7 @@ def test_the_document_tells_all(answer, folder):
     assert answer["trials"][0]["described"] == "defaults"
     assert {t["settings"]["n_factors"] for t in answer["trials"]} == {20, 2, 3}
     page = (folder / "p.html").read_text()
-    assert "<td>defaults</td>" in page
+    assert "<td><bdi>defaults</bdi></td>" in page
     assert page.count("← best") == 1
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
+from hemf.inference.journal import Journal
 from hemf.options import online_options
 from hemf.streaming import begin
 from proofs.learners import assert_same_statistics, given
@@ -56,8 +57,8 @@ def fitted(history: str | int, dtype: str = "float64", **settings: Any) -> HeMF:
 
 def adopt(model: HeMF) -> HeMF:
     """Let a model go on online, without a rating to learn."""
-    learner = begin(model, np.empty(0, np.float32), online_options(model))
-    model._take(learner, np.empty(0, np.float32))
+    learner = begin(model, np.empty(0, np.float32), online_options(model), Journal())
+    vars(model).update(model._taken(learner, np.empty(0, np.float32)))
     return model
 
 
