@@ -228,7 +228,7 @@ def test_a_user_whose_ratings_were_all_held_out_has_no_reasons(model):
     from hemf.training import standardised
 
     bare._table = ratings
-    bare.state_ = replace(state, rows=standardised(ratings, np.float64))
+    vars(bare)["state_"] = replace(state, rows=standardised(ratings, np.float64))
     user = model.ratings_.users.ids[0]
     why = bare.explain(user, 3)
     assert why.reasons == ()

@@ -583,7 +583,8 @@ def spoil_count(model):
 
 
 def spoil_history(model):
-    model.state_.stores["user"].history.other[0] = 2
+    history = model.state_.stores["user"].history
+    history.other[history.start[0]] = 2
 
 
 SPOILT = [

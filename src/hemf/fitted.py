@@ -67,10 +67,11 @@ class Fitted(Parametrised):
     def state_(self) -> BatchState | OnlineState:
         """All that was learnt; a call that was cut short is undone first: `hemf.transaction`."""
         settle(self)
-        try:
-            state: BatchState | OnlineState = vars(self)["state_"]
-        except KeyError:
-            raise AttributeError("state_") from None
+        state: BatchState | OnlineState | None = vars(self).get("state_")
+        if state is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet; call fit first"
+            )
         return state
 
     def _adopt(
@@ -211,12 +212,7 @@ class Fitted(Parametrised):
             return {name: vars(self)[name] for name in vars(self) if name not in NOT_KEPT}
 
     def _fitted(self) -> BatchState | OnlineState:
-        try:
-            return self.state_
-        except AttributeError:
-            raise NotFittedError(
-                f"this {type(self).__name__} has not learnt anything yet; call fit first"
-            ) from None
+        return self.state_
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "state_")

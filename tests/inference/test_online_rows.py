@@ -201,10 +201,10 @@ def test_memory_does_not_grow_with_ratings(window: int) -> None:
         assert state.stores[name].history.length.sum() <= window * sum(shape)
 
 
-def test_a_full_history_takes_twelve_bytes_a_rating() -> None:
+def test_a_full_history_takes_twelve_bytes_a_rating_and_a_third_more_of_room() -> None:
     state = adopted(planted(np.random.default_rng(15), SETTINGS[1]))
     kept = sum(s.history.other.nbytes + s.history.code.nbytes for s in state.stores.values())
-    assert kept == 12 * state.n_ratings
+    assert 12 * state.n_ratings < kept <= 16 * state.n_ratings
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)

@@ -16,7 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hemf import ConvergenceWarning, DataError, DuplicateWarning, HeMF, HistoryWarning
+from hemf import (
+    ConvergenceWarning,
+    DataError,
+    DataWarning,
+    DuplicateWarning,
+    HeMF,
+    HistoryWarning,
+)
 from hemf.evaluation.distribution import is_scale
 
 Rng = np.random.Generator
@@ -176,8 +183,9 @@ def kept(model: HeMF) -> bool:
 def check(case: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for allowed in (ConvergenceWarning, DuplicateWarning, HistoryWarning):
-            warnings.simplefilter("ignore", allowed)
+        allowed = (ConvergenceWarning, DataWarning, DuplicateWarning, HistoryWarning)
+        for each in allowed:
+            warnings.simplefilter("ignore", each)
         assert_answers(learn(case))
 
 
