@@ -153,3 +153,11 @@ def test_newcomers_of_a_stream_are_no_reason_for_a_warning():
     model.partial_fit((USERS, ITEMS, STARS))
     later = Prequential(model, USERS + 900, ITEMS + 900, STARS, batch_size=30)
     assert not said(later.run)
+
+
+def test_ids_that_both_sides_share_do_not_look_swapped():
+    users, items = np.divmod(np.arange(60), 12)
+    model = HeMF(n_factors=1, rng=0).fit((users, items, users + items % 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(8, 3)  # a new user, whose number is that of an item

@@ -17,6 +17,8 @@ SAMPLE = 20  # unknown ids of a side that are looked at
 SEARCHED = 3  # of these, so many are compared to all that are known
 MANY = 10  # unknown ids that are worth a warning even if no mistake is found
 ALIKE = 3  # more ids as similar as the best one: then ids are similar anyway
+APART_SAMPLE = 100  # ids of the other side that are looked at
+APART = 0.1  # share of them that may be ids of this side too, or ids do not tell the side
 LONG = 5  # letters of an id that may have a typo
 
 
@@ -81,6 +83,8 @@ def _sample(asked: Asked) -> list[Any]:
 def _swapped(suspects: Sequence[Asked], samples: dict[str, list[Any]]) -> str | None:
     if len(suspects) < 2 or not all(_most(samples[one.side], one.other) for one in suspects):
         return None
+    if not _are_apart(suspects[0].own, suspects[0].other):
+        return None
     return "user and item look swapped; each is known as the other"
 
 
@@ -92,7 +96,7 @@ def _reason(asked: Asked, sample: list[Any]) -> str | None:
         if 2 * len(known) > len(sample):
             id, value = known[0]
             return f"ids of {side}s are {kind} here: {value!r} is known, and {id!r} is {given}"
-    if _most(sample, asked.other):
+    if _most(sample, asked.other) and _are_apart(own, asked.other):
         other = "item" if side == "user" else "user"
         id = next(id for id in sample if id in asked.other)
         return f"{id!r} is one of the {other}s, not of the {side}s"
@@ -107,6 +111,16 @@ def _reason(asked: Asked, sample: list[Any]) -> str | None:
 
 def _most(sample: list[Any], known: Vocabulary) -> bool:
     return 2 * sum(id in known for id in sample) > len(sample)
+
+
+def _are_apart(own: Vocabulary, other: Vocabulary) -> bool:
+    """Whether an id tells the side: where both sides are numbered from 1, it does not.
+
+    >>> _are_apart(Vocabulary(range(50)), Vocabulary(range(80)))
+    False
+    """
+    some = other.ids[:: max(len(other) // APART_SAMPLE, 1)][:APART_SAMPLE].tolist()
+    return sum(id in own for id in some) <= APART * len(some)
 
 
 def _as_number(id: Any) -> int | None:
