@@ -42,7 +42,8 @@ def prepare(
     online on this machine yet, so that its code has to be compiled first, the first call of
     `partial_fit` does it instead.
     """
-    if _online_bytes(fitted) > MOST_PREPARED or not binding.is_ready(options):
+    dtype = fitted.sides["user"].moments.mean.dtype
+    if _online_bytes(fitted) > MOST_PREPARED or not binding.is_ready(options, dtype):
         return None
     try:
         ready = adopted(fitted, data, centre, options)

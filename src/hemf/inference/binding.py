@@ -28,11 +28,11 @@ def kernel(state: OnlineState, called: str) -> Any:
     return getattr(online, called).compiled(store.mean.dtype, store.history.code.dtype)
 
 
-def is_ready(options: OnlineOptions) -> bool:
+def is_ready(options: OnlineOptions, dtype: Any) -> bool:
     """Whether the kernels that learn a batch have been compiled on this machine before."""
     from hemf.kernels import online
 
-    return all(getattr(online, called).is_cached() for called in of_batches(options))
+    return all(getattr(online, called).is_ready(dtype) for called in of_batches(options))
 
 
 def make_ready(state: OnlineState) -> None:

@@ -105,6 +105,12 @@ class KernelCache(NullCache):
             return found
         return None
 
+    def has_overload(self, sig: Any, target_context: Any) -> bool:
+        """Whether there is a file for this signature; it is not read."""
+        target_context.refresh()
+        key = self._key(sig, target_context.codegen())
+        return self._enabled and any((folder / self._file(key)).exists() for folder in folders())
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write a compiled function; where that is not possible, `warn_if_not_written` says so."""
         if not self._enabled or data.library.has_dynamic_globals or data.lifted:
@@ -128,6 +134,12 @@ class KernelCache(NullCache):
 
     def _file(self, key: bytes) -> str:
         return f"{self._name}-{key.hex()[:24]}.nbc"
+
+
+def is_kept(dispatcher: Any, sig: Any) -> bool:
+    """Whether machine code of a dispatcher for this signature is on disk."""
+    cache = dispatcher._cache
+    return isinstance(cache, KernelCache) and cache.has_overload(sig, dispatcher.targetctx)
 
 
 def sealed(data: bytes, key: bytes) -> bytes:

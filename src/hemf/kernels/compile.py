@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba.core import sigutils
 
-from hemf.kernels.cache import KernelCache, warn_if_not_written
+from hemf.kernels.cache import KernelCache, is_kept, warn_if_not_written
 
 _TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
 _lock = threading.Lock()
@@ -71,11 +71,12 @@ class Kernel:
         self._dispatcher = _jit(function, allocates)
         self._ready: dict[tuple[np.dtype[Any], ...], Any] = {}
 
-    def is_cached(self) -> bool:
-        """Whether machine code of this kernel has been made before, and can be read from disk."""
-        folder = self._dispatcher.stats.cache_path
-        name = self._dispatcher.py_func.__qualname__
-        return folder is not None and any(Path(folder).glob(f"*.{name}-*.nbi"))
+    def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
+        """Whether machine code for ``dtype`` storage is loaded, or can be read from disk."""
+        key = np.dtype(dtype), np.dtype(codes)
+        if key in self._ready:
+            return True
+        return is_kept(self._dispatcher, self._types(key))
 
     def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused."""
@@ -93,12 +94,14 @@ class Kernel:
             with _lock:
                 if key not in self._ready:
                     self._dispatcher.disable_compile(False)
-                    names = {"T": _TYPES[key[0]], "C": _TYPES[key[1]]}
-                    entry = self._dispatcher.compile(_typed(self._signature, names))
+                    entry = self._dispatcher.compile(self._types(key))
                     self._dispatcher.disable_compile(True)
                     self._ready[key] = entry
             warn_if_not_written()
         return self._ready[key]
+
+    def _types(self, key: tuple[np.dtype[Any], ...]) -> Any:
+        return _typed(self._signature, {"T": _TYPES[key[0]], "C": _TYPES[key[1]]})
 
 
 def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
