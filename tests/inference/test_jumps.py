@@ -152,7 +152,7 @@ def test_a_stream_does_not_start_again_where_that_does_not_pay(
 def test_the_first_rating_after_a_fit_costs_no_more_than_others(
     history: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "is_ready", lambda options: True)
+    monkeypatch.setattr(binding, "is_ready", lambda options, dtype: True)
     rng = np.random.default_rng(0)
     pairs = rng.permutation(40 * 30)[:600]
     ratings = pairs // 30, pairs % 30, rng.normal(size=600)

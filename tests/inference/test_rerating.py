@@ -44,6 +44,18 @@ class Table:
         return float(np.sqrt(np.mean((found - self.truth[self.held]) ** 2)))
 
 
+def test_a_bounded_history_that_lists_everything_begins_as_a_full_one_does() -> None:
+    errors = {}
+    for history in (64, "full"):
+        table = Table(seed=1)
+        model = HeMF(n_factors=4, history=history, rating_range=None, rng=0, n_jobs=1)
+        for _ in range(25):
+            model.partial_fit(table.batch(100))
+        errors[history] = table.error(model)
+    assert errors[64] == pytest.approx(errors["full"], rel=0.02)
+    assert errors[64] < 0.5
+
+
 @pytest.mark.parametrize(("history", "size", "n_batches"), [("none", 100, 220), (8, 1000, 160)])
 def test_pairs_rated_again_and_again_do_not_spoil_a_model(
     history: Any, size: int, n_batches: int

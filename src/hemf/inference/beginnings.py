@@ -51,5 +51,10 @@ def add_rows(
 
 
 def is_young(state: OnlineState) -> bool:
-    """Whether a stream began from nothing, and is one that begins anew until it has grown."""
-    return state.fit is not None and state.is_complete and state.seen < LAST_RESTART
+    """Whether a stream began from nothing, has not grown yet, and lists all its ratings.
+
+    Until then it begins anew each time that its ratings have doubled.
+    """
+    if state.fit is None or state.options.window == 0 or state.seen >= LAST_RESTART:
+        return False
+    return state.is_complete or state.lists_all

@@ -111,7 +111,7 @@ def pays(trial: OnlineState, control: OnlineState, held_back: Wholes, margin: fl
     they must not be larger by more than that. Without any, the bound decides, if it is known.
     """
     if not held_back.size:
-        if trial.knows_total:
+        if trial.knows_total or trial.lists_all:
             return worth(trial, held_back) > worth(control, held_back)
         return margin < 0.0
     gain = squared_errors(control, held_back) - squared_errors(trial, held_back)
@@ -125,9 +125,10 @@ def worth(state: OnlineState, held_back: Wholes) -> float:
     """
     if held_back.size:
         return -float(squared_errors(state, held_back).mean())
-    if not state.knows_total:
+    if not state.knows_total and not state.lists_all:
         return 0.0
-    return float(sum(state.bound_terms(float(state.total[0])).values()))
+    total = float(state.total[0]) if state.knows_total else None
+    return float(sum(state.bound_terms(total).values()))
 
 
 def squared_errors(state: OnlineState, ratings: Wholes) -> Float64:

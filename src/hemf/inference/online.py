@@ -292,6 +292,12 @@ class OnlineState(Undoable):
         return int(is_new.sum())
 
     @property
+    def lists_all(self) -> bool:
+        """Whether every rating is still listed, whatever the history may evict later."""
+        store = self.stores["user"]
+        return bool((store.count == store.history.length).all())
+
+    @property
     def block(self) -> int:
         """How many ratings of a stream may pass between updates of the communities."""
         return int(np.clip(self.seen // 100, 20, BLOCK))
