@@ -14,10 +14,12 @@ from hemf.inference.online import OnlineState
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import OnlineOptions
 from hemf.inference.rowstore import MOST_PARTS
+from hemf.memory import available_bytes
 from hemf.ratings import Ratings
 from hemf.vocabulary import Vocabulary
 
 MOST_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
+MARGIN = 4  # times that must be available
 BYTES_OF_RATING = 12  # on record on both sides, see `hemf.inference.history`
 
 
@@ -38,12 +40,14 @@ def prepare(
     """Return what the first `partial_fit` goes on from, made at the end of a fit.
 
     Sorting the ratings and putting on record what rows give takes time that grows with the
-    ratings. Where it would take more than `MOST_PREPARED` bytes, or where nothing has learnt
-    online on this machine yet, so that its code has to be compiled first, the first call of
-    `partial_fit` does it instead.
+    ratings. The first call of `partial_fit` does it instead where it would take more than
+    `MOST_PREPARED` bytes, or much of the memory that is available, or where nothing has learnt
+    online on this machine yet, so that its code would have to be compiled.
     """
-    dtype = fitted.sides["user"].moments.mean.dtype
-    if _online_bytes(fitted) > MOST_PREPARED or not binding.is_ready(options, dtype):
+    size, there = _online_bytes(fitted), available_bytes()
+    if size > MOST_PREPARED or (there is not None and MARGIN * size > there):
+        return None
+    if not binding.is_ready(options, fitted.sides["user"].moments.mean.dtype):
         return None
     try:
         ready = adopted(fitted, data, centre, options)
