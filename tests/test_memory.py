@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from hemf import HeMF, NotFittedError, ParameterError, Ratings, fitting, memory
+from hemf import HeMF, NotFittedError, ParameterError, Ratings, memory, preparing
 from hemf.options import fit_options
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -49,7 +49,7 @@ def traced_peak(model: HeMF, ratings: Ratings) -> int:
     ids=str,
 )
 def test_the_estimate_is_about_what_a_fit_takes(parameters, monkeypatch):
-    monkeypatch.setattr(fitting, "prepare", lambda *arguments: None)  # what need not be done
+    monkeypatch.setattr(preparing, "prepare", lambda *arguments: None)  # what need not be done
     model = HeMF(n_factors=20, tol=0.1, patience=1, max_sweeps=30, n_jobs=1, rng=0, **parameters)
     ratings = table(1000, 300)
     options = fit_options(model)
