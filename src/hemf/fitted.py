@@ -56,7 +56,7 @@ class Fitted(Parametrised):
 
     _learner: Learner | None
     _coupled: bool
-    """How the state was made: the parameter may be set anew while this state stays."""
+    """How the state was made: the parameter may change while this state stays."""
     _strangers: dict[str, Moments]
     _derived: dict[str, Any]
     """Found when it is asked for."""

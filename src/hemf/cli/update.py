@@ -181,7 +181,7 @@ def learn(
 
 
 def _facts(model: HeMF, place: Path, batch_id: str) -> dict[str, Any]:
-    """Return what is said of an update that has learnt nothing."""
+    """Return the message about an update that learnt nothing."""
     return {
         "users": model.n_users_,
         "items": model.n_items_,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
 
 WIDE = 1.0  # variance of factors under the wide prior
-# A stream that began from nothing begins anew as its ratings double, until there are enough.
+# A stream that began from nothing restarts as its ratings double, until there are enough.
 FIRST_RESTART = 200
 LAST_RESTART = 100_000
 
@@ -53,7 +53,7 @@ def add_rows(
 def is_young(state: OnlineState) -> bool:
     """Whether a stream began from nothing, has not grown yet, and lists all its ratings.
 
-    Until then it begins anew each time that its ratings have doubled.
+    Until then it restarts each time its ratings have doubled.
     """
     if state.fit is None or state.options.window == 0 or state.seen >= LAST_RESTART:
         return False

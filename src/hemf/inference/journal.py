@@ -57,7 +57,7 @@ class Journal:
         return (id(owner), key) in self._whole
 
     def mark(self) -> int:
-        """Return a place to go back to; what is changed from now on is kept anew."""
+        """Return a place to go back to; what changes from now on is kept once more."""
         self._whole = {}
         return len(self._undo)
 

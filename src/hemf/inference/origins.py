@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NOISE_FROM_NOTHING = 0.5
 START_SCALE = 0.1
-# A stream that began from nothing begins anew as its ratings double, until there are enough.
+# A stream that began from nothing restarts as its ratings double, until there are enough.
 RESTART_SWEEPS = 10
 RESTART_PASSES = 5  # over all rows, before a fresh state is compared with the one there is
 RESTART_WIDE = 0.3
@@ -157,7 +157,7 @@ def begin(
 
 
 def start_again(state: OnlineState) -> None:
-    """Begin anew from all ratings on record, if that pays."""
+    """Restart from all ratings on record, if that pays."""
 
     def jump(trial: OnlineState) -> bool:
         fresh = restart(trial)
@@ -170,7 +170,7 @@ def start_again(state: OnlineState) -> None:
 
 
 def restart(state: OnlineState) -> OnlineState | None:
-    """Return a state that begins anew from all ratings on record, by their leading directions.
+    """Return a state restarted from all ratings on record, by their leading directions.
 
     None where there is nothing to learn from.
 
