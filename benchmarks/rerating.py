@@ -12,15 +12,16 @@ Kinds of streams: `fresh` as above; `previous` the same with the rating before, 
 change and each pair counts once; `drift` with a truth that moves all the time; `forgetting` the
 same with forgetting=0.99; `passes` the same ratings over and over in random order.
 
-What counts is each pair's latest rating with a full history, all of them with none. With a bounded
-history it is the latest while a pair is listed, so that rows with few pairs count their latest
-ratings alone. So errors in the end are compared with those of a batch fit of each pair's mean
-(history "none") or latest rating (the others). Bars where the truth does not move: at most 1.2
-times that in the end; after a burn-in of 10 ratings for each pair never more than twice the lowest
-so far (where latest ratings count, their noise makes the error rise and fall: there it may also be
-1.2 times that of the batch fit); a noise variance within 20 % of the truth; no warning. Where the
-truth moves: an error below that of predicting the mean, and no warning. Exits with 1 where a bar is
-missed.
+With `duplicates="mean"` (the default here) every rating counts, whatever the history, and errors in
+the end are compared with those of a batch fit of each pair's mean. With `--duplicates last` only a
+pair's latest rating counts while it is on record, so they are compared with a batch fit of the latest
+ratings; history "none" cannot know and counts all of them.
+
+Bars where the truth does not move: at most 1.2 times the error of the batch fit in the end; after a
+burn-in of 10 ratings for each pair never more than twice the lowest so far (where latest ratings
+count, their noise makes the error rise and fall: there it may also be 1.2 times that of the batch
+fit); a noise variance within 20 % of the truth; no warning. Where the truth moves: an error below
+that of predicting the mean, and no warning. Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Case:
     batch: int
     dtype: str
     start: str
+    duplicates: str
     seed: int
     n_ratings: int
 
@@ -87,8 +89,8 @@ class Outcome:
     @property
     def reference(self) -> float:
         """Error of a batch fit of what counts."""
-        is_mean = self.case.history == "none" and self.case.kind == "fresh"
-        return self.of_means if is_mean else self.of_latest
+        counts_all = self.case.history == "none" or self.case.duplicates == "mean"
+        return self.of_means if counts_all and self.case.kind == "fresh" else self.of_latest
 
     @property
     def allowed(self) -> float:
@@ -142,8 +144,9 @@ def run(case: Case) -> Outcome:
         return values
 
     model = HeMF(
-        n_factors=FACTORS, history=case.history, rng=case.seed, dtype=case.dtype, n_jobs=1,
-        rating_range=None, forgetting=0.99 if case.kind == "forgetting" else 1.0,
+        n_factors=FACTORS, history=case.history, duplicates=case.duplicates, rng=case.seed,
+        dtype=case.dtype, n_jobs=1, rating_range=None,
+        forgetting=0.99 if case.kind == "forgetting" else 1.0,
     )  # fmt: skip
     begun = time.perf_counter()
     warned = False
@@ -206,16 +209,17 @@ def main() -> int:
     parser.add_argument("--dtypes", nargs="+", default=["float32"])
     parser.add_argument("--kinds", nargs="+", default=["fresh"], choices=KINDS)
     parser.add_argument("--starts", nargs="+", default=["nothing"], choices=["nothing", "fit"])
+    parser.add_argument("--duplicates", nargs="+", default=["mean"], choices=["last", "mean"])
     parser.add_argument("--jobs", type=int, default=1)
     told = parser.parse_args()
     cases = [
         Case(
             kind, int(history) if history.isdigit() else history, *map(int, size.split("x")),
-            batch, dtype, start, seed, told.ratings,
+            batch, dtype, start, duplicates, seed, told.ratings,
         )
-        for kind, size, history, batch, dtype, start, seed in itertools.product(
+        for kind, size, history, batch, dtype, start, duplicates, seed in itertools.product(
             told.kinds, told.sizes, told.histories, told.batches, told.dtypes, told.starts,
-            range(told.seeds),
+            told.duplicates, range(told.seeds),
         )
     ]  # fmt: skip
     print(

@@ -6,6 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hemf import HeMF
+
+# A small stream never leaves the buffer of its first ratings, and would not show how a model learns
+# from sums. Tests have no buffer unless they ask for one.
+HeMF.__init__.__kwdefaults__["buffer"] = 0
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

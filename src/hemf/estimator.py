@@ -72,11 +72,15 @@ class HeMF(Predicting):
         Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
     duplicates
         What to do with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``, ``"error"``.
+        With ``"mean"``, `partial_fit` counts every rating of a pair as a measurement of its own.
     history
         What `partial_fit` keeps of the ratings: ``"full"``: all of them, and a touched row is
         refreshed against today's factors of all that it has rated. A number: what is
         among so many newest of its user or of its item, older ones summed up.
         ``"none"``: sums alone, in memory that ratings do not add to.
+    buffer
+        Number of ratings that are all kept at first, whatever ``history`` is. Only when there are
+        more, those that the history does not keep are summed up: by then the factors are good.
     forgetting
         What is left of a rating's weight, online, after each later one of the same row; a pair is
         for users and items. With less than 1, tastes may drift.
@@ -128,6 +132,7 @@ class HeMF(Predicting):
         rating_range: str | tuple[float, float] | None = "observed",
         duplicates: str = "last",
         history: str | int | None = "full",
+        buffer: int = 100_000,
         forgetting: float | tuple[float, float] = 1.0,
         refresh: float = 0.0,
         max_online_communities: int | None = None,
@@ -155,6 +160,7 @@ class HeMF(Predicting):
         self.rating_range = rating_range
         self.duplicates = duplicates
         self.history = history
+        self.buffer = buffer
         self.forgetting = forgetting
         self.refresh = refresh
         self.max_online_communities = max_online_communities

@@ -31,7 +31,8 @@ _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
 _PLAIN = (
-    "noise", "centre", "unit", "start_scale", "sweeps", "seen", "changes", "opened_at", "widen_at",
+    "noise", "centre", "unit", "start_scale", "renewal", "sweeps", "seen", "changes", "opened_at",
+    "widen_at",
 )  # fmt: skip
 _BY_SIDE = ("refreshed", "searched", "followed", "known", "carried_at", "spread_at")
 _TABLES = ("means", "spreads")
@@ -65,6 +66,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         "tables": tables,
         "fit": None if state.fit is None else _describe_fit(state.fit),
         "restart_at": state.restart_at,
+        "is_buffering": state.is_buffering,
         "total": encoded(state.total.tolist()),
         "count_at": state.count_at,
         "watch": encoded(astuple(state.watch)),
@@ -93,20 +95,25 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     moods = None
     if form.get("moods") is not None:
         moods = restore_online_moods(form["moods"], sides["user"], archive)
+    is_buffering = form["is_buffering"]
+    require(isinstance(is_buffering, bool), "whether it is buffering is neither true nor false")
+    complete = is_buffering or options.window == ALL
     stores = {}
     check_voices(sides)
     for name in _SIDES:
         stores[name] = _restore_store(form["stores"][name], name, sides, book, archive)
         if moods is not None:
             restore_sittings(stores[name].history, moods, name, archive)
-        fits = stores[name].sums == (options.window != ALL)
+        fits = stores[name].sums != complete
         require(fits, f"{name}: it has no sums of what its history does not keep")
     require(_list_the_same(stores), "its users list other ratings than its items do")
     # Files are older than these numbers.
     followed = dict.fromkeys(_SIDES, 0.0)
     form = {"opened_at": form["seen"], "widen_at": 0, "followed": followed, **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
-    plain |= {name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale")}
+    plain |= {
+        name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale", "renewal")
+    }
     for name in _BY_SIDE:
         plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
     for name in _TABLES:
@@ -116,6 +123,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         plain[name] = tables
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
     plain["restart_at"] = int(form["restart_at"])
+    plain["is_buffering"] = is_buffering
     plain["count_at"] = int(form.get("count_at", 0))
     plain["watch"] = _restore_watch(form)
     if "online/recent.npy" in archive.names:
@@ -328,8 +336,11 @@ def _restore_options(form: dict[str, Any]) -> OnlineOptions:
     }
     options = OnlineOptions(**values)
     limits = [limit for limit in options.max_communities.values() if limit is not None]
-    whole = all(type(value) is int for value in (options.window, options.most_parts, *limits))
+    wholes = options.window, options.most_parts, options.buffer, *limits
+    whole = all(type(value) is int for value in wholes)
     require(whole, "an option of online learning is not a whole number")
+    repeats = isinstance(options.counts_repeats, bool)
+    require(repeats, "whether repeats count is neither true nor false")
     # Compiled code believes them.
     require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
     require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")

@@ -66,8 +66,11 @@ def online_options(model: HeMF) -> OnlineOptions:
     fit, cap = fit_options(model), model.max_online_communities
     if cap is not None:
         cap = whole_number("max_online_communities", cap, at_least=1)
+    window = _window(model.history)
     return OnlineOptions(
-        window=_window(model.history),
+        window=window,
+        counts_repeats=window == 0 or model.duplicates == "mean",
+        buffer=whole_number("buffer", model.buffer, at_least=0),
         forgetting=_forgetting(model.forgetting),
         evb=fit.evb,
         max_communities={

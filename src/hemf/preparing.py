@@ -97,7 +97,11 @@ def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOpt
 def suits(prepared: Adopted, wanted: OnlineOptions) -> bool:
     """Whether what was prepared with other options can learn with these."""
     options = prepared.state.options
-    return options.window == wanted.window and options.forgetting == wanted.forgetting
+    return (
+        options.window == wanted.window
+        and options.counts_repeats == wanted.counts_repeats
+        and options.forgetting == wanted.forgetting
+    )
 
 
 def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:

@@ -35,10 +35,11 @@ from hemf.takebacks import (
     check_previous,
     check_removed,
     given_before,
+    measurements,
     read_removed,
 )
 from hemf.transaction import change
-from hemf.triples import in_order, without_repeats
+from hemf.triples import averaged, in_order, without_repeats
 from hemf.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Learner:
             values = state.book.values[codes]
             times = None if state.moods is None else state.moods.time[history.sittings()]
             exact = state.stores["user"].mean.dtype == np.float64
+            if state.options.counts_repeats:
+                users, items, values, times = averaged(users, items, values, times)
             self._table = Ratings.from_rows(
                 self.users, self.items, users, items, values, times, exact=exact
             )
@@ -123,6 +126,11 @@ def begin(model: HeMF, values: Values, options: OnlineOptions, journal: Journal)
 
 
 def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
+    if old.counts_repeats != new.counts_repeats:
+        raise ParameterError(
+            'duplicates cannot be changed to or from "mean" once a model has learnt online; '
+            "set it before the first partial_fit"
+        )
     if old.window != new.window:
         raise ParameterError(
             "history cannot be changed once a model has learnt online: what is not kept cannot "
@@ -184,7 +192,8 @@ def partial_fit(
     check_range(model, values)
     if previous is not None and user_ids is not None and item_ids is not None:
         check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
-    if user_ids is not None and item_ids is not None and values.size:
+    measured = model.duplicates == "mean"  # every rating of a pair counts
+    if user_ids is not None and item_ids is not None and values.size and not measured:
         user_ids, item_ids, values, before, times = without_repeats(
             user_ids, item_ids, values, before, model.duplicates, times
         )
@@ -196,11 +205,12 @@ def partial_fit(
     warning: str | None = None
 
     def learn(journal: Journal) -> dict[str, Any]:
-        nonlocal warning
+        nonlocal taken, warning
         learner = begin(model, values, options, journal)
         state = learner.state
         check_proportion(state, values)
         if taken is not None:
+            taken = measurements(state, taken)
             check_removed(learner, taken, user_ids, item_ids)
             check_possible(model, "removed", taken.values)
             check_on_record(state, "removed", taken.users, taken.items, taken.values)
@@ -222,11 +232,18 @@ def partial_fit(
         introduce(given, learner, before_this)
         when = times
         errors = _forecast_errors(state, user_rows, item_rows, values)
+        if state.options.counts_repeats and state.window != 0 and is_given.any():
+            listed = state.recall(user_rows[is_given], item_rows[is_given], before[is_given])
+            old[is_given] = np.where(listed >= 0, listed, old[is_given])
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
             item_rows = np.concatenate([taken.items, item_rows])
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
-            old = np.concatenate([taken.codes(state.book), old])
+            gone = taken.codes(state.book)
+            if state.options.counts_repeats and state.window != 0:
+                listed = state.recall(taken.users, taken.items, taken.values)
+                gone = np.where(listed >= 0, listed, gone)
+            old = np.concatenate([gone, old])
             if times is not None:  # those of what is taken back nobody asks for
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:

@@ -53,9 +53,9 @@ def check_on_record(
     A pair that is not listed may have been rated long ago, unless all are kept.
     """
     said = np.flatnonzero(~np.isnan(values))
-    if not said.size or state.options.window == 0:
+    if not said.size or state.window == 0:
         return
-    codes = state.recall(users[said], items[said])
+    codes = state.recall(users[said], items[said], values[said])
     kept = np.where(codes >= 0, state.book.values[codes], np.nan)
     given = values[said].astype(np.float64)
     # What is on record may have been given, or kept, in float32.
@@ -119,6 +119,28 @@ class Taken:
         return codes
 
 
+def measurements(state: OnlineState, taken: Taken) -> Taken:
+    """Return every measurement of pairs that are removed without saying what they were rated.
+
+    Where another rating of a pair replaces the one before, there is one of each.
+    """
+    unsaid = np.isnan(taken.values)
+    if not state.options.counts_repeats or not unsaid.any():
+        return taken
+    rows, values = [], []
+    for row in range(taken.users.size):
+        listed = taken.values[row : row + 1]
+        if unsaid[row] and taken.users[row] >= 0:
+            others, codes = state.stores["user"].history.row(int(taken.users[row]))
+            codes = codes[others == taken.items[row]]
+            listed = state.book.values[codes] if codes.size else listed
+        rows.append(np.full(listed.size, row))
+        values.append(listed)
+    each = np.concatenate(rows)
+    ids = taken.ids[0][each], taken.ids[1][each]
+    return Taken(taken.users[each], taken.items[each], np.concatenate(values), ids)
+
+
 def read_removed(
     removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
 ) -> Taken:
@@ -180,7 +202,8 @@ def check_removed(
     ):
         ids = taken.ids[0].item(row), taken.ids[1].item(row)
         rated = user >= 0 and item >= 0 and has_rated(state, user, item)
-        if not rated or (user, item) in there:
+        again = (user, item) in there and not state.options.counts_repeats
+        if not rated or again:
             raise DataError(
                 f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
                 f"at row {row}",

@@ -52,6 +52,28 @@ def in_order(
     return read_columns(ratings, columns, users=users, items=items)
 
 
+def averaged(
+    users: RowNumbers, items: RowNumbers, values: Any, times: Any
+) -> tuple[RowNumbers, RowNumbers, Any, Any]:
+    """Return each pair once, with the mean of its ratings and the time of its last.
+
+    >>> averaged(np.int32([0, 1, 0]), np.int32([0, 0, 0]), np.float64([5, 3, 4]), None)[2]
+    array([4.5, 3. ])
+    """
+    key = users.astype(np.int64) * (int(items.max(initial=0)) + 1) + items
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    if first.size == key.size:
+        return users, items, values, times
+    means = np.bincount(inverse, values) / counts
+    if times is not None:
+        latest = np.full(first.size, np.iinfo(np.int64).min)
+        np.maximum.at(latest, inverse, times)
+        times = latest
+    return users[first], items[first], means, times
+
+
 def without_repeats(
     users: CodedIds, items: CodedIds, values: Any, before: Any, duplicates: str, times: Any = None
 ) -> tuple[CodedIds, CodedIds, Any, Any, Any]:

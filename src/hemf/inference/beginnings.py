@@ -55,6 +55,5 @@ def is_young(state: OnlineState) -> bool:
 
     Until then it restarts each time its ratings have doubled.
     """
-    if state.fit is None or state.options.window == 0 or state.seen >= LAST_RESTART:
-        return False
-    return state.is_complete or state.lists_all
+    few = state.seen < LAST_RESTART and not state.has_plenty
+    return state.fit is not None and state.is_complete and few

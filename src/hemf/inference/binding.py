@@ -79,7 +79,9 @@ def rules(state: OnlineState) -> Any:
     return Rules(
         levels=state.levels().astype(dtype),
         noise=float(state.noise),
-        window=options.window,
+        window=state.window,
+        repeats=int(options.counts_repeats),
+        renewal=float(state.renewal),
         least_share=options.least_share,
         thorough=int(options.thorough),
         total=state.total,
@@ -138,11 +140,11 @@ def spoken(side: Side) -> dict[str, Any]:
     return {"how_many": np.ascontiguousarray(words.how_many), "logs": words.logs.array}
 
 
-def patience(options: OnlineOptions, name: str) -> float:
+def patience(state: OnlineState, name: str) -> float:
     """Return what part of a row's ratings may wait until it is refreshed."""
-    if options.thorough:
+    if state.options.thorough:
         return 0.0
-    return PATIENCE[name] * (UNLISTED if options.window == 0 else 1.0)
+    return PATIENCE[name] * (UNLISTED if state.window == 0 else 1.0)
 
 
 def shared(state: OnlineState, name: str) -> Any:
@@ -159,7 +161,7 @@ def shared(state: OnlineState, name: str) -> Any:
         error_unit=state.error_unit(name),
         spread=spread(state, OTHER[name]),
         keep=float(state.options.forgetting[name]),
-        patience=patience(state.options, name),
+        patience=patience(state, name),
         change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
 

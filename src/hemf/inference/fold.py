@@ -105,7 +105,9 @@ class Folding:
         )
         self._rows: dict[int, Any] = {}
         nothing = np.zeros(0, dtype)
-        self._rules = Rules(nothing, 1.0, -1, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2))
+        self._rules = Rules(
+            nothing, 1.0, -1, 0, 0.0, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2)
+        )  # fmt: skip
         self._memory = scratch(self._row, self._shared)
         self.follow(side)
 

@@ -51,6 +51,8 @@ ONE = np.ones(1, np.int64)
 BLOCK = 1000  # ratings of a stream between updates of the communities
 FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
 MOST_ROUNDING = 1e-6  # of the total of all errors
+PLENTY = 20.0  # ratings for each unknown
+RENEWAL = 1.0  # of sums that began with poor factors
 
 
 @dataclass
@@ -67,6 +69,10 @@ class OnlineState(Undoable):
     unit: float
     """Mean and scale that ratings are standardised with."""
     rng: np.random.Generator
+    is_buffering: bool = False
+    """Whether every rating is still kept although the history asked for keeps fewer."""
+    renewal: float = RENEWAL
+    """How much more new ratings of pairs rated again and again weigh in sums: `kernels.record`."""
     start_scale: float = 0.0
     """Of the factors that a new row starts with, where there is nothing yet to learn from."""
     sweeps: int = 0
@@ -125,6 +131,16 @@ class OnlineState(Undoable):
     def n_ratings(self) -> int:
         """How many ratings the state explains."""
         return int(self.stores["user"].count.sum())
+
+    @property
+    def n_unknown(self) -> int:
+        """How many numbers the ratings are to determine: offsets and factors of all rows."""
+        return sum(store.n_rows * store.layout.order for store in self.stores.values())
+
+    @property
+    def has_plenty(self) -> bool:
+        """Whether there are so many ratings for each unknown that no direction can be missed."""
+        return self.n_ratings >= PLENTY * self.n_unknown
 
     @property
     def squared_error(self) -> float:
@@ -251,9 +267,10 @@ class OnlineState(Undoable):
         self.keep_batch(rows)
         added = self._reserve(rows)
         bound = {name: binding.rows(self, name) for name in SIDES}
-        if self.options.window != 0:
-            kept = self.recall(users, items)
-            previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
+        if self.window != 0:
+            if not self.options.counts_repeats:
+                kept = self.recall(users, items)
+                previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
             self.keep_changed(rows, previous >= 0)
         seated = online_moods.seat(self, users, items, codes, previous, times)
         if self.knows_total:
@@ -276,12 +293,12 @@ class OnlineState(Undoable):
             self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
         if outliers.observe(self, codes[codes >= 0], previous[previous >= 0], begun):
             outliers.settle(self, {name: distinct(rows[name]) for name in SIDES})
-        if self.options.window > 0:
+        if self.window > 0:
             retiring.retire(self, added)
         jumps.remember(self, users, items, codes)
         if learn:
             errors = None
-            if self.options.window == 0:
+            if self.window == 0:
                 columns = users, items, codes, *([seated.now] if seated.now.size else [])
                 errors = self._errors(*shared.sample(self.rng, *columns))
             online_moods.learn_when_due(self)
@@ -302,10 +319,21 @@ class OnlineState(Undoable):
         """How many ratings of a stream may pass between updates of the communities."""
         return int(np.clip(self.seen // 100, 20, BLOCK))
 
-    def recall(self, users: Wholes, items: Wholes) -> Wholes:
-        """Return the code that each pair has in the history, -1 where it has none."""
+    def recall(self, users: Wholes, items: Wholes, values: Any = None) -> Wholes:
+        """Return the code that each pair has in the history, -1 where it has none.
+
+        Where a pair may be listed several times, it is that of a rating of these ``values``; they
+        are compared in float32 too, which ratings may have been given or kept in.
+        """
         codes = np.full(users.size, -1, np.int64)
         binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), codes)
+        if self.options.counts_repeats and values is not None:
+            for k in np.flatnonzero(codes >= 0):
+                others, listed = self.stores["user"].history.row(int(users[k]))
+                there = listed[others == items[k]]
+                kept, wanted = self.book.values[there], np.float64(values[k])
+                match = there[(kept == wanted) | (kept == np.float32(wanted))]
+                codes[k] = match[-1] if match.size else -1
         return codes
 
     def _replaced(self, users: Wholes, items: Wholes, codes: Wholes) -> tuple[Wholes, Wholes]:
@@ -315,6 +343,8 @@ class OnlineState(Undoable):
         """
         if not self.is_complete:
             return codes[:0], codes[:0]
+        if self.options.counts_repeats:
+            return codes, codes[:0]
         before = self.recall(users, items)
         pairs = users * np.int64(self.stores["item"].n_rows) + items
         first = np.unique(pairs, return_index=True)[1]
@@ -360,7 +390,7 @@ class OnlineState(Undoable):
                     self, {"user": distinct(users[part]), "item": distinct(items[part])}
                 )
             online_moods.learn_when_due(self)
-            shared.learn_noise(self, "user", errors[part] if self.options.window == 0 else None)
+            shared.learn_noise(self, "user", errors[part] if self.window == 0 else None)
             shared.learn_priors(self)
             shared.refresh_stale(self, errors[part].size)
             self._end()
@@ -369,10 +399,14 @@ class OnlineState(Undoable):
     def _end(self, *, learn: bool = True) -> None:
         """Take note that something was learnt; begin anew or open directions where that is due."""
         self.changes += 1
+        if self.is_buffering and self.n_ratings > self.options.buffer:
+            retiring.end_buffering(self)
+        if not learn:
+            return
         if is_young(self):
             if self.seen >= self.restart_at:
                 origins.start_again(self)
-        elif learn:
+        else:
             if widening.is_due(self):
                 widening.widen_priors(self)
             if opening.is_due(self):
@@ -409,7 +443,7 @@ class OnlineState(Undoable):
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
         touched, store, other = distinct(rows), self.stores[name], OTHER[name]
-        wait = binding.patience(self.options, name)
+        wait = binding.patience(self, name)
         if wait == 0.0:
             return touched
         changed = self.stores[other].totals[2] - store.met[touched]
@@ -433,7 +467,7 @@ class OnlineState(Undoable):
             if not self.moods.has_room(rows["user"].size):
                 self.keep_sittings()
             self.moods.reserve(rows["user"].size, histories)
-        if self.options.window == 0:
+        if self.window == 0:
             return added
         self.even_codes()
         for name, own in rows.items():
@@ -452,7 +486,7 @@ class OnlineState(Undoable):
     def error_unit(self, name: str) -> float:
         """σ² or, where errors on record are of factors long gone, their mean."""
         store = self.stores[name]
-        if self.options.window != 0 or not store.totals[1] > 0.0:
+        if self.window != 0 or not store.totals[1] > 0.0:
             return float(self.noise)
         return float(store.totals[1] / max(float(store.totals[3]), 1.0))
 

@@ -16,6 +16,10 @@ class OnlineOptions:
 
     window: int = ALL
     """Ratings kept of each row; the others are summed up."""
+    counts_repeats: bool = False
+    """Whether another rating of a pair counts beside the earlier ones instead of replacing them."""
+    buffer: int = 0
+    """Ratings that are all kept at first, whatever ``window`` is."""
     forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
     evb: str | None = "closed"
     max_communities: dict[str, int | None] = field(

@@ -39,9 +39,11 @@ MOST = 3.0  # root mean squares that a row may be away from the others when a di
 
 def is_due(state: OnlineState) -> bool:
     """Whether there are so many more ratings on record that closed directions may show."""
-    if state.options.window == 0 or state.options.evb is None or is_young(state):
+    if state.window == 0 or state.options.evb is None or is_young(state):
         return False
     if state.seen < state.open_from:
+        return False
+    if state.has_plenty:  # ratings of pairs that are rated again and again are no test either
         return False
     missing = GROWTH * max(state.opened_at, FIRST_RESTART) - state.n_ratings
     if missing > 0:

@@ -56,14 +56,15 @@ def adopt(
 
     With ``moods``, also the sittings of the ratings. No row moves: what each gives to its
     communities is put on record as it is, and every prediction stays what it was. After that,
-    all rows are refreshed ``passes`` times.
+    all rows are refreshed ``passes`` times. While there are few ratings, none is summed up.
     """
+    buffered = options.window != ALL and state.n_ratings < options.buffer
     stores = {}
     for name, side in state.sides.items():
         store = RowStore(
             side.layout,
             side.moments.mean.dtype,
-            sums=options.window != ALL,
+            sums=options.window != ALL and not buffered,
             communities=side.n_communities,
             most=options.most_parts,
             told=online_features.told(state.sides, name),
@@ -89,6 +90,7 @@ def adopt(
         seen=state.n_ratings,
         opened_at=state.n_ratings,
         moods=moods,
+        is_buffering=buffered,
     )
     if online.is_complete:
         online.observed = outliers.ObservedRange.of(book.values, ratings["user"][2])
@@ -109,7 +111,7 @@ def adopt(
     if moods is not None:
         moods.learnt_at, moods.refreshed = online.seen, online.refreshed["user"]
     widening.plan(online)
-    if options.window != ALL:
+    if not online.is_complete:
         retiring.sum_up(online)
     for store in stores.values():
         store.history.make_room()
@@ -142,12 +144,15 @@ def begin(
         widen(side)
         sides[name] = side
         stores[name] = RowStore(
-            side.layout, fit.dtype, sums=options.window != ALL, most=options.most_parts
+            side.layout,
+            fit.dtype,
+            sums=options.window != ALL and options.buffer == 0,
+            most=options.most_parts,
         )
         stores[name].history = History(has_sittings=fit.moods)
     state = kind(
         sides, stores, RatingBook(), options, NOISE_FROM_NOTHING, centre, unit, rng,
-        start_scale=START_SCALE, fit=fit,
+        start_scale=START_SCALE, fit=fit, is_buffering=options.window != ALL and options.buffer > 0,
         moods=OnlineMoods.none(fit.dtype) if fit.moods else None,
     )  # fmt: skip
     for name in SIDES:

@@ -8,9 +8,35 @@ import numpy as np
 
 from hemf.inference import online_moods, shared
 from hemf.inference.batch import SIDES
+from hemf.inference.empirical import learn_prior
 
 if TYPE_CHECKING:
     from hemf.inference.online import OnlineState
+
+
+MAX_PASSES = 30
+TOLERANCE = 3e-3  # root mean square of the moves of a side's means, standardised
+
+
+def converge(state: OnlineState) -> None:
+    """Pass over all rows until they hardly move; where ratings are plenty, learn W0 too."""
+    for _ in range(MAX_PASSES):
+        before = {name: store.mean.copy() for name, store in state.stores.items()}
+        pass_over(state)
+        for side, store in zip(state.sides.values(), state.stores.values(), strict=True):
+            side.refresh(store.statistics)
+            if state.options.evb is not None:
+                side.prior = learn_prior(
+                    side.prior,
+                    side.communities,
+                    evb=state.options.evb,
+                    structure=True,
+                    scale=state.has_plenty,
+                )
+                side.refresh()
+        moves = [np.sqrt(np.mean((state.stores[name].mean - before[name]) ** 2)) for name in SIDES]
+        if max(moves) < TOLERANCE:
+            return
 
 
 def pass_over(state: OnlineState) -> None:

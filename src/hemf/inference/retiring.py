@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hemf.inference import binding
 from hemf.inference.batch import SIDES
 from hemf.inference.history import History, by_pair
+from hemf.inference.passes import converge
 from hemf.inference.settled import OTHER
 
 if TYPE_CHECKING:
@@ -19,14 +20,24 @@ Wholes = npt.NDArray[np.int64]
 
 
 def sum_up(state: OnlineState) -> None:
-    """Keep what is among the newest ratings of either of its rows, and sums of the others."""
+    """Keep what is among the newest ratings of either of its rows, and sums of the others.
+
+    Where there are plenty of ratings, the factors that they are summed up with are good, and later
+    ratings of the same pairs need not replace them.
+    """
+    renewal, state.renewal = state.renewal, 0.0  # none of these replaces another
+    _sum_up(state)
+    state.renewal = 0.0 if state.has_plenty else renewal
+
+
+def _sum_up(state: OnlineState) -> None:
     listed = {name: store.history.to_rows() for name, store in state.stores.items()}
     rows, is_old, order = {}, {}, {}
     for name, (indptr, indices, _) in listed.items():
         lengths = np.diff(indptr)
         rows[name], order[name] = by_pair(name, indptr, indices)
         newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
-        is_old[name] = newer > state.options.window
+        is_old[name] = newer > state.window
     is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
     sittings = {name: store.history.sittings() for name, store in state.stores.items()}
     for name, (_, indices, codes) in listed.items():
@@ -51,6 +62,21 @@ def sum_up(state: OnlineState) -> None:
     if state.moods is not None:
         state.moods.leave_latest()
         state.moods.compact([store.history for store in state.stores.values()])
+
+
+def end_buffering(state: OnlineState) -> None:
+    """Keep from now on what the history asks for, and sum up the other ratings.
+
+    Rows are brought to their optimum before: what sums hold is corrected only slowly.
+    """
+    converge(state)
+    state.is_buffering = False
+    for store in state.stores.values():
+        store.begin_sums()
+    sum_up(state)
+    state.add_up()
+    for name in SIDES:
+        state.point(name)
 
 
 def retire(state: OnlineState, added: dict[str, tuple[Wholes, Wholes]]) -> None:

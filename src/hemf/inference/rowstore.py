@@ -177,6 +177,14 @@ class RowStore:
         self.n_rows = last
         self._in_use = None
 
+    def begin_sums(self) -> None:
+        """Make room for sums of ratings that the history does not keep; there are none so far."""
+        arrays, layout = self._arrays, self.layout
+        gram = np.zeros((self.room, layout.packed), arrays.mean.dtype)
+        moment = np.zeros((self.room, layout.total), arrays.mean.dtype)
+        self.sums = True
+        self._replace(replace(arrays, gram=gram, moment=moment), self.n_rows)
+
     def reserve(self, n: int) -> None:
         """Make room for as many rows altogether."""
         if n > self.room:

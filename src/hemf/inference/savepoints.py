@@ -36,6 +36,7 @@ class Undoable:
     stores: dict[str, RowStore]
     book: RatingBook
     options: OnlineOptions
+    is_buffering: bool
     rng: np.random.Generator
     total: Float64
     features: dict[str, RowFeatures]
@@ -43,9 +44,14 @@ class Undoable:
     journal: Journal | None
 
     @property
+    def window(self) -> int:
+        """Ratings of each row that are kept as of now; `ALL` while a stream is buffered."""
+        return ALL if self.is_buffering else self.options.window
+
+    @property
     def is_complete(self) -> bool:
         """Whether every rating is in the history."""
-        return self.options.window == ALL
+        return self.window == ALL
 
     def savepoint(self) -> int:
         """Return a place for `back_to`: everything can be put back, to the bit, as it is now.
@@ -119,7 +125,7 @@ class Undoable:
     def keep_lists(self, name: str, rows: Wholes, *, entries: bool = True) -> None:
         """Announce that the histories of these rows will change; see `History.keep`."""
         journal = self._open_journal
-        if journal is not None and self.options.window != 0 and rows.size:
+        if journal is not None and self.window != 0 and rows.size:
             journal.add(self.stores[name].history.keep(rows, entries=entries))
 
     def keep_outside(self, name: str, rows: Wholes, n: Any, *, back: bool = False) -> None:
@@ -129,7 +135,7 @@ class Undoable:
         """
         if self._open_journal is not None:
             history, other = self.stores[name].history, OTHER[name]
-            partners = history.outside(rows, n, self.options.window, back=back)
+            partners = history.outside(rows, n, self.window, back=back)
             self.keep(other, partners, SUMS)
             self.keep_lists(other, partners)
 
@@ -156,7 +162,7 @@ class Undoable:
             for name, own in rows.items():
                 touched = distinct(own)
                 self.keep(name, touched, RECORDED)
-                self.keep_lists(name, touched, entries=self.options.window > 0)
+                self.keep_lists(name, touched, entries=self.window > 0)
 
     def keep_changed(self, rows: dict[str, Wholes], is_changed: npt.NDArray[np.bool_]) -> None:
         """Announce which ratings of a batch change or take back one that is listed."""
@@ -172,6 +178,6 @@ class Undoable:
             touched, counts = np.unique(own, return_counts=True)
             self.keep(name, touched)
             self.keep_lists(name, touched)
-            if self.options.window > 0:
+            if self.window > 0:
                 self.keep_outside(name, touched, counts, back=True)
         self.keep_moods(distinct(users))

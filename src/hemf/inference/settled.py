@@ -30,7 +30,7 @@ def spread(state: OnlineState, name: str) -> Array:
     Looking at all rows takes time; it is done when as many have been refreshed.
     """
     store = state.stores[name]
-    if state.options.window != 0 or not store.n_rows:
+    if state.window != 0 or not store.n_rows:
         return np.zeros(store.layout.packed, store.mean.dtype)
     known = state.spreads.get(name)
     if known is None or store.totals[2] - state.spread_at[name] >= store.n_rows:

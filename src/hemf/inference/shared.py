@@ -55,7 +55,7 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
         counts = np.rint(store.worth).astype(np.int64)
         errors = store.error / state.error_unit(name)
         scales, factor = learn_scales(side.noise_scales, errors, counts)
-    if state.options.window != 0 and state.noise / factor < NOISE_FLOOR:
+    if state.window != 0 and state.noise / factor < NOISE_FLOOR:
         return  # σ² would have to be raised again, which lowers the bound
     state.keep(name, only=("shape", "rate", "weight"))
     store.shape[:], store.rate[:] = scales.shape, scales.rate
@@ -64,7 +64,7 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
     store.totals[1] = store.error @ scales.mean
     if state.knows_total:
         state.total[0] = store.totals[1] if all_fresh else state.total[0] / factor
-    if state.options.window != 0:
+    if state.window != 0:
         state.noise /= factor
 
 
@@ -132,11 +132,12 @@ def learn_priors(state: OnlineState) -> None:
             side.refresh()
         if is_due(state, name):
             online_features.look_again(state, name)
-            if state.options.window == 0:
+            if state.window == 0:
                 carry(state, name)
             state.refreshed[name] = float(store.totals[2])
             if state.options.evb is not None:
-                settled = state.n_ratings <= (1.0 + GROWING) * state.known[name]
+                grown = state.n_ratings > (1.0 + GROWING) * state.known[name]
+                settled = not grown or state.has_plenty
                 side.prior = learn_prior(
                     side.prior,
                     side.communities,

@@ -25,13 +25,12 @@ LEAST_PASSES = 10
 
 def is_scarce(state: OnlineState) -> bool:
     """Whether there are few ratings for the numbers they are to determine."""
-    unknown = sum(store.n_rows * store.layout.order for store in state.stores.values())
-    return state.seen < ENOUGH * unknown
+    return state.seen < ENOUGH * state.n_unknown
 
 
 def plan(state: OnlineState, growth: float = GROWTH) -> None:
     """Plan to try a wider prior when ratings have grown, if they are scarce."""
-    listed = state.options.window != 0  # sums know nothing of directions that were closed
+    listed = state.window != 0  # sums know nothing of directions that were closed
     can = listed and state.options.evb is not None and is_scarce(state)
     state.widen_at = round(growth * state.seen) + 1 if can else 0
 

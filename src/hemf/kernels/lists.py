@@ -43,6 +43,28 @@ def find(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> int:
 
 
 @inner
+def find_oldest(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> int:
+    """Return where in the pool the oldest entry of a row for ``wanted`` is, or -1."""
+    key = np.int32(wanted)
+    for k in range(start[row], start[row] + length[row]):
+        if other[k] == key:
+            return np.int64(k)  # type: ignore[return-value]
+    return np.int64(-1)  # type: ignore[return-value]
+
+
+@inner
+def find_code(
+    start: Any, length: Any, other: Any, code: Any, row: Any, wanted: Any, rating: Any
+) -> int:
+    """Return where in the pool the newest entry of a row for ``wanted`` with a code is, or -1."""
+    key = np.int32(wanted)
+    for k in range(start[row] + length[row] - 1, start[row] - 1, -1):
+        if other[k] == key and np.int64(code[k]) == rating:
+            return np.int64(k)  # type: ignore[return-value]
+    return np.int64(-1)  # type: ignore[return-value]
+
+
+@inner
 def append(
     start: Any, length: Any, other: Any, code: Any, row: Any, other_row: Any, new_code: Any
 ) -> None:

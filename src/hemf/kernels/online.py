@@ -25,7 +25,7 @@ from hemf.kernels.filtering import (
 )
 from hemf.kernels.lists import copy_entries, find
 from hemf.kernels.pairs import expected_error
-from hemf.kernels.record import record, retire, settle, sitting_at, withdraw
+from hemf.kernels.record import listed_at, record, retire, settle, sitting_at, withdraw
 from hemf.kernels.refresh import (
     add_rating,
     count_error,
@@ -195,7 +195,7 @@ def stream(
         if waiting != i:
             copy_entries(users.mean[i], 0, published, 0, published.size)
         previous, before = np.int64(-1), np.int64(-1)
-        position = find(users.start, users.length, users.other, i, j)
+        position = listed_at(users, rules, i, j, previous)
         if position >= 0:
             previous, before = np.int64(users.code[position]), sitting_at(users, position)
         alike = True  # no sitting but the latest has another mood than it had
@@ -224,7 +224,7 @@ def stream(
                 gather_chain(users, items, sittings, rules, i)
                 smooth_chain(sittings, rules, i, user_memory.moods)
             value -= moods[sitting, MEAN]
-        if i == past_user and previous < 0 and streak < STREAK and alike:
+        if i == past_user and previous < 0 and streak < STREAK and alike and rules.repeats == 0:
             # Since this user's last rating nothing has changed but the item that it was of.
             gram, moment = user_memory.gram, user_memory.moment
             squares += add_rating(gram, moment, -past_weight, past_value, past_mean, past_second)

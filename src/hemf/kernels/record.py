@@ -15,7 +15,7 @@ import numpy as np
 
 from hemf.kernels.compile import inner, step
 from hemf.kernels.filtering import MEAN, SPREAD
-from hemf.kernels.lists import append, copy_entries, drop, find
+from hemf.kernels.lists import append, copy_entries, drop, find, find_code, find_oldest
 from hemf.kernels.shifts import choose_one
 from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
 from hemf.kernels.vectors import put_products
@@ -24,8 +24,6 @@ MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
 MOST_ROUNDING = 0.1
 """Of a leverage."""
-RENEWAL = 1.0
-"""How much more a rating weighs than one, in sums of pairs that are rated again and again."""
 
 
 @inner
@@ -34,6 +32,19 @@ def sitting_at(own: Any, position: int) -> int:
     if own.sitting.size > 0:
         return np.int64(own.sitting[position])  # type: ignore[return-value]
     return np.int64(-1)  # type: ignore[return-value]
+
+
+@inner
+def listed_at(own: Any, rules: Any, i: int, j: int, previous: int) -> int:
+    """Return where row i lists the rating of j that is replaced or taken out, or -1.
+
+    Where repeats count, that is one with the ``previous`` code, and without one a rating is new.
+    """
+    if rules.repeats == 0:
+        return int(find(own.start, own.length, own.other, i, j))
+    if previous < 0:
+        return np.int64(-1)  # type: ignore[return-value]
+    return int(find_code(own.start, own.length, own.other, own.code, i, j, previous))
 
 
 @inner
@@ -59,8 +70,8 @@ def settle(
         own.square[i] *= keep
         own.settled[i] *= keep
     weight = np.float64(other.weight[j])
-    if keep == 1.0 and own.settled[i] > n_other:
-        weight = renew(own, i, weight)
+    if keep == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+        weight = renew(own, i, weight, rules.renewal)
     value = rules.levels[code]
     if sitting >= 0:
         value -= rules.moods[sitting, MEAN]
@@ -73,14 +84,14 @@ def settle(
 
 
 @inner
-def renew(own: Any, i: int, weight: float) -> float:
+def renew(own: Any, i: int, weight: float, renewal: float) -> float:
     """Let a rating replace a part of a row's sums; return what it is to weigh.
 
     A row with more ratings in its sums than the other side has rows was given some of them again.
     What these add to the sums is the same as before but for better factors, so they count more
     and the older ones less. The total weight of the sums stays the number of ratings.
     """
-    replaced = min(RENEWAL * weight, own.settled[i])
+    replaced = min(renewal * weight, own.settled[i])
     fade = 1.0 - replaced / own.settled[i]
     for p in range(own.gram.shape[1]):
         own.gram[i, p] *= fade
@@ -163,7 +174,7 @@ def record(
     A rating that is not listed is new, unless its ``previous`` code (or else -1) is given.
     """
     own.pending[i] += 1
-    position = find(own.start, own.length, own.other, i, j)
+    position = listed_at(own, rules, i, j, previous)
     if position >= 0:
         own.code[position] = code
         if own.sitting.size > 0:
@@ -203,7 +214,7 @@ def retire(
     at = own.start[i] + max(old - n, 0)
     for _ in range(min(old, n)):
         j, code = np.int64(own.other[at]), np.int64(own.code[at])
-        there = find(other.start, other.length, other.other, j, i)
+        there = find_oldest(other.start, other.length, other.other, j, i)
         if there >= other.start[j] + other.length[j] - rules.window:
             at += 1
             continue
@@ -224,7 +235,7 @@ def withdraw(
     Of what sitting it was nobody knows then: of none in particular, and so without a mood.
     """
     own.pending[i] += 1
-    position = find(own.start, own.length, own.other, i, j)
+    position = listed_at(own, rules, i, j, code)
     if position >= 0:
         drop_entry(own, i, position)
     elif own.gram.shape[1] > 0:

@@ -31,6 +31,25 @@ def find(own: Any, i: int, j: int) -> int:
     return int(there[-1]) if there.size else -1
 
 
+def oldest(own: Any, i: int, j: int) -> int:
+    """Return where the oldest rating of j by row i is listed, or -1."""
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[own.other[listed] == j]
+    return int(there[0]) if there.size else -1
+
+
+def listed_at(own: Any, rules: Any, i: int, j: int, previous: int) -> int:
+    """Return where the rating of j that is replaced or taken out is listed, or -1.
+
+    Where repeats count, that is the newest with the ``previous`` code.
+    """
+    if not rules.repeats:
+        return find(own, i, j)
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[(own.other[listed] == j) & (own.code[listed].astype(np.int64) == previous)]
+    return int(there[-1]) if there.size else -1
+
+
 def take_out(own: Any, i: int, position: int) -> None:
     """Drop a listed rating of row i; later ones move down."""
     end = own.start[i] + own.length[i]
@@ -69,8 +88,8 @@ def sum_up(
     for sums in (own.gram, own.moment, own.square, own.settled):
         sums[i] *= keep
     weight = float(other.weight[j])
-    if keep == 1.0 and own.settled[i] > n_other:
-        weight = renew(own, i, weight)
+    if keep == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+        weight = renew(own, i, weight, rules.renewal)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
         n = mean_without(own, other, rules, i, j, r)
@@ -83,9 +102,9 @@ def known_rows(other: Any) -> int:
     return int(rated[-1]) + 1 if rated.size else 0
 
 
-def renew(own: Any, i: int, weight: float) -> float:
+def renew(own: Any, i: int, weight: float, renewal: float) -> float:
     """Replace as much of a row's sums as a rating weighs by the rating; return its weight then."""
-    replaced = min(weight, float(own.settled[i]))
+    replaced = min(renewal * weight, float(own.settled[i]))
     fade = 1.0 - replaced / own.settled[i]
     for sums in (own.gram, own.moment, own.square, own.settled):
         sums[i] *= fade
@@ -98,13 +117,15 @@ def retire(
 ) -> None:  # fmt: skip
     """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
     old = own.length[i] - rules.window
-    listed = own.start[i] + np.arange(max(old - added, 0), max(old, 0))
-    for j, code in [(int(own.other[k]), int(own.code[k])) for k in listed]:
-        there = find(other, j, i)
+    at = own.start[i] + max(old - added, 0)
+    for _ in range(min(old, added)):
+        j, code = int(own.other[at]), int(own.code[at])
+        there = oldest(other, j, i)
         if there >= other.start[j] + other.length[j] - rules.window:
+            at += 1
             continue
         sum_up(own, other, rules, keep, i, j, code, n_other)
-        take_out(own, i, find(own, i, j))
+        take_out(own, i, at)
         if there >= 0:
             sum_up(other, own, rules, other_keep, j, i, code, n_own)
             take_out(other, j, there)
@@ -132,7 +153,7 @@ def record(
 ) -> int:  # fmt: skip
     """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
     own.pending[i] += 1
-    position, has_sums = find(own, i, j), own.gram.shape[1] > 0
+    position, has_sums = listed_at(own, rules, i, j, previous), own.gram.shape[1] > 0
     if position >= 0:
         own.code[position] = code
         return 0
@@ -163,7 +184,7 @@ def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
 def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
     """Forget that row i rated j: the exact reverse of adding, where nothing was forgotten."""
     own.pending[i] += 1
-    position = find(own, i, j)
+    position = listed_at(own, rules, i, j, code)
     if position >= 0:
         take_out(own, i, position)
     elif own.gram.shape[1] > 0:
@@ -412,7 +433,7 @@ def stream(
         forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)
-        previous = recall(users, i, j)
+        previous = -1 if rules.repeats else recall(users, i, j)
         record(users, items, rules, user_shared.keep, i, j, code, previous, n_items)
         waiting = i, weigh_row(users, items, user_shared, rules, i)
         if not complete:

@@ -134,6 +134,10 @@ class Rules(NamedTuple):
     """σ²."""
     window: Whole
     """Ratings listed of each row; -1 is all of them."""
+    repeats: Whole
+    """Whether another rating of a pair counts beside the earlier ones."""
+    renewal: Number
+    """How much more a rating weighs than one, in sums of pairs that are rated again and again."""
     least_share: Number
     """Communities with less of a row are left out."""
     thorough: Whole

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "rng": "it is the seed of the whole search",
     "n_jobs": "the result is the same for any",
     "duplicates": "it changes what there is to predict",
+    "buffer": "only what is learnt online depends on it",
     "history": "only what is learnt online depends on it",
     "forgetting": "only what is learnt online depends on it",
     "refresh": "only what is learnt online depends on it",
