@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-FOLDER = Path(os.environ.get("HEMF_DATA", Path(__file__).parents[2] / "shared" / "data"))
+FOLDER = Path(os.environ.get("HEMF_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def movielens_like(rng: int = 0) -> tuple[Any, str]:

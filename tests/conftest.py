@@ -23,7 +23,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of the real data sets; tests that need it skip where it is absent."""
-    folder = Path(os.environ.get("HEMF_DATA", ROOT.parent / "shared" / "data"))
+    folder = Path(os.environ.get("HEMF_DATA") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"real data sets are not at {folder} (set HEMF_DATA)")
     return folder

@@ -279,6 +279,17 @@ def test_demo_writes_a_report_on_withheld_ratings(demo):
     assert "Intervals on 2,900 held-out ratings" in html
 
 
+def test_demo_writes_its_report_to_standard_output(process, demo, tmp_path):
+    run = process("demo", "-o", "-")
+    assert run.code == 0, run.err
+    assert run.out.startswith("<!doctype html>")
+    assert run.out.rstrip().endswith("</html>")
+    assert f"RMSE {demo[0]['rmse']:.4f}" in run.err
+    assert "Report: standard output" in run.err
+    assert "\x1b" not in run.err
+    assert not [path for path in tmp_path.iterdir() if path.name != "cache"]
+
+
 def test_demo_tells_people_what_it_found(demo, capsys):
     demo_command._show(Output(), demo[0])
     shown = capsys.readouterr().out

@@ -147,6 +147,10 @@ def test_wrong_usage_is_explained(hemf, club):
 
 
 def test_doctor_tells_what_is_broken(hemf, folder):
+    broken = hemf("doctor", "--json", HEMF_CACHE=str(folder / "ratings.csv"))
+    assert broken.code == 1
+    assert broken.json["ok"] is False
+    assert [one["check"] for one in broken.json["checks"] if not one["ok"]] == ["cache folder"]
     run = hemf("doctor", HEMF_CACHE=str(folder / "ratings.csv"))
     assert run.code == 1
     assert "FAIL  cache folder" in run.out

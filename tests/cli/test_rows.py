@@ -110,6 +110,65 @@ def test_a_model_may_go_through_pipes(club, tmp_path):
     assert "cannot both go to standard output" in error
 
 
+def test_a_quote_that_is_not_closed_is_found_in_standard_input(club):
+    rows = "".join(f"w{k},{k % 40},3\n" for k in range(100_000))
+    given = f'user,item,rating\nu,"i,3\n{rows}'.encode()
+    code, out, error = piped("evaluate", "--train", "-", "--test", club.test, given=given)
+    assert (code, out) == (1, b"")
+    assert error.startswith("hemf: standard input: line 2 has a quote that is not closed")
+
+
+def test_reports_and_trials_go_to_standard_output(club, tmp_path):
+    settings = ("--set", "n_factors=1", "--set", "max_sweeps=2")
+    data = ("--train", club.train, "--test", club.test, *settings)
+    code, page, error = piped("evaluate", *data, "--report", "-", folder=tmp_path)
+    assert code == 0, error
+    assert page.startswith(b"<!doctype html>")
+    assert page.rstrip().endswith(b"</html>")
+    assert json.loads(error[error.index("{") :])["rmse"] > 0
+    code, out, error = piped("evaluate", *data, "--report", "-", "--json", folder=tmp_path)
+    assert (code, out) == (1, b"")
+    assert "cannot both go to standard output" in error
+    tune = ("tune", club.train, *settings[2:], "--try", "n_factors=1,2", "--results")
+    code, trials, error = piped(*tune, "-", folder=tmp_path)
+    assert code == 0, error
+    head, *lines = [json.loads(line) for line in trials.splitlines()]
+    assert "search" in head
+    assert {1, 2} <= {line["settings"].get("n_factors") for line in lines}
+    (tmp_path / "trials.jsonl").write_bytes(trials)
+    code, _, error = piped(*tune, "trials.jsonl", folder=tmp_path)
+    assert code == 0, error
+    assert [path.name for path in tmp_path.iterdir()] == ["trials.jsonl"]
+    assert (tmp_path / "trials.jsonl").read_bytes() == trials
+
+
+def test_what_was_written_before_a_failure_goes_to_standard_output_as_to_a_file(
+    hemf, club, monkeypatch
+):
+    from hemf.cli import judging
+
+    def fails(*_):
+        raise OSError(28, "No space left on device", "page.html")
+
+    def write_and_fail(path, *facts):
+        path.write_text("<html>")
+        fails()
+
+    data = ("--train", club.train, "--test", club.test, "--set", "max_sweeps=2")
+    monkeypatch.setattr(judging, "write_report", fails)
+    run = hemf("evaluate", *data, "--report", "-")
+    assert (run.code, run.out) == (1, "")
+    monkeypatch.setattr(judging, "write_report", write_and_fail)
+    run = hemf("evaluate", *data, "--report", "-")
+    assert (run.code, run.out) == (1, "<html>")
+
+
+def test_a_folder_cannot_be_standard_output(hemf):
+    run = hemf("reproduce", "table1", "--quick", "-o", "-")
+    assert run.code == 1
+    assert "--output takes a folder" in run.err
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
 def test_a_pipe_with_a_name_is_read_like_a_file(club, tmp_path):
     os.mkfifo(tmp_path / "pipe")

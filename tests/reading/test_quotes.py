@@ -150,11 +150,23 @@ def test_a_pipe_is_read_like_a_file(tmp_path, name):
     writer.join()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/stdin"), reason="standard input has no name")
 def test_the_standard_input_is_read_like_a_file():
-    code = "from hemf.reading.readers import read_columns; print(len(read_columns('-').users))"
-    for text, said in ((HEADER + FEW, "10\n"), (HEADER + 'u,"i,3\n' + MANY, "")):
+    code = (
+        "from hemf.reading.readers import read_columns; "
+        "print(len(read_columns('/dev/stdin').users))"
+    )
+    lines = "".join(f'{{"user": {k}, "item": 1, "rating": 2}}\n' for k in range(7))
+    texts = ((HEADER + FEW, "10\n"), (lines, "7\n"), (HEADER + 'u,"i,3\n' + MANY, ""))
+    for text, said in texts:
         run = subprocess.run(
             [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False
         )
         assert run.stdout == said
-    assert "standard input: line 2 has a quote that is not closed" in run.stderr
+    assert "/dev/stdin: line 2 has a quote that is not closed" in run.stderr
+
+
+def test_a_dash_is_a_name_like_any_other_to_the_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="-: no such file"):
+        read_columns("-")

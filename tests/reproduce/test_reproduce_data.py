@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hemf import datasets
 from hemf.errors import DatasetError
-from hemf.reproduce.data import QUICK_NETFLIX_SCALE, find
+from hemf.reproduce.data import QUICK_NETFLIX_SCALE, find, folders
 
 
 def test_a_data_set_in_the_folder_is_itself(folder):
@@ -62,6 +66,26 @@ def test_data_are_found_by_the_variable_too(folder, tmp_path, monkeypatch):
         find("ml-1m", folder)
     monkeypatch.setenv("HEMF_DATA", str(elsewhere))
     assert find("ml-1m", folder).ratings.n_ratings == 300
+
+
+def test_an_empty_variable_counts_as_unset(folder, monkeypatch):
+    monkeypatch.chdir(folder)  # where a relative path would find something
+    monkeypatch.setenv("HEMF_DATA", "")
+    with pytest.raises(DatasetError):
+        find("ml-1m", folder / "empty")
+    places = list(folders(None))
+    monkeypatch.delenv("HEMF_DATA")
+    assert places == list(folders(None))
+    root = Path(__file__).parents[2]
+    code = "import _data; print(_data.FOLDER)"
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=root / "benchmarks", env=environment,
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for environment in ({**os.environ, "HEMF_DATA": ""}, {**os.environ})
+    ]  # fmt: skip
+    assert shown[0] == shown[1] != ".\n"
 
 
 @pytest.mark.parametrize(

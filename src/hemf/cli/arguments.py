@@ -108,7 +108,6 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
     ``options`` are those of `Ratings.from_any`.
     """
     from hemf import Ratings, datasets
-    from hemf.reading.files import STDIN
 
     chosen = parse_columns(columns)
     path = Path(data).expanduser()
@@ -127,7 +126,7 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
             datasets.fetch(data, progress=progress)
         with output.status(f"reading {data}"):
             return datasets.load_ratings(data, **options)
-    if not path.exists() and not path.suffix and data != STDIN:
+    if not path.exists() and not path.suffix:
         raise DataError(
             f"{data}: no such file, and no data set of that name; there are "
             f"{', '.join(datasets.names())}",

@@ -11,6 +11,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
+from hemf.cli.standard import WRITTEN
 
 if TYPE_CHECKING:
     from hemf import HeMF, Ratings
@@ -25,7 +26,10 @@ RECOMMENDED = 5
 def demo(
     output: Output,
     report: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the report.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the report."),
+        WRITTEN,
+        ".html",
     ] = Path("report.html"),
     seed: arguments.Seed = 0,
 ) -> None:

@@ -13,7 +13,7 @@ from hemf.cli import arguments
 from hemf.cli.features import ItemFeatures, UserFeatures, read_features
 from hemf.cli.models import FEATURED, MODELS, parse_model
 from hemf.cli.output import Output
-from hemf.cli.standard import READ
+from hemf.cli.standard import READ, WRITTEN
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ def evaluate(
         typer.Option(help="Rating from which an item is relevant; else above the mean."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="HTML file with pictures to write.", metavar="FILE")
+        Path | None,
+        typer.Option(help="HTML file with pictures to write.", metavar="FILE"),
+        WRITTEN,
+        ".html",
     ] = None,
 ) -> None:
     """Learn from one file, predict another.

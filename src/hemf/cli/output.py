@@ -85,17 +85,25 @@ class Output:
         """Write all rows to stdout, as CSV unless another format was asked for."""
         from hemf.cli.tables import write_rows
 
-        if format == "parquet" and sys.stdout.isatty():
-            raise ParameterError(
-                "--format parquet is not for terminals; send it to a file, or to another program"
-            )
+        self.check_binary(format)
         sys.stdout.flush()
         write_rows(sys.stdout.buffer, columns, format or "csv")
         sys.stdout.buffer.flush()
 
+    def check_binary(self, format: Format | None) -> None:
+        """Complain of rows that a terminal cannot show."""
+        if format == "parquet" and sys.stdout.isatty():
+            raise ParameterError(
+                "--format parquet is not for terminals; send it to a file, or to another program"
+            )
+
     def document(self, document: Mapping[str, Any]) -> None:
         """Print one JSON document."""
-        print(json.dumps(plain(document), indent=2, allow_nan=False), flush=True)
+        text = json.dumps(plain(document), indent=2, allow_nan=False)
+        if self.aside:
+            self.remark(text)
+        else:
+            print(text, flush=True)
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """Print a line of the result."""

@@ -10,8 +10,8 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import Output
-from hemf.cli.standard import READ, STANDARD
-from hemf.cli.tables import Format, RowFormat, columns_of
+from hemf.cli.standard import READ, WRITTEN
+from hemf.cli.tables import RowFormat, columns_of
 from hemf.errors import ParameterError
 
 SHOWN = 20  # pairs on the screen; a file holds all of them
@@ -42,6 +42,8 @@ def predict(
             metavar="FILE",
             help="Where to write: .csv, .tsv, .jsonl or .parquet, or - for stdout.",
         ),
+        WRITTEN,
+        ".csv",
     ] = None,
     format: RowFormat = None,
     columns: Annotated[
@@ -59,11 +61,8 @@ def predict(
     from hemf.cli.tables import check_table_name, write_table
     from hemf.ratings import timed_pairs_from_any
 
-    to_stdout = target is not None and str(target) == STANDARD
-    if to_stdout:
-        if output.json:
-            raise ParameterError("--json and -o - cannot both go to standard output")
-        target, format = None, format or Format.csv
+    if output.aside:
+        output.check_binary(format)
     if output.json and target is None and format is not None:
         raise ParameterError("--json and --format exclude each other; give one of them")
     check_table_name(target, format)

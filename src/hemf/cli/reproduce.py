@@ -13,6 +13,7 @@ import typer
 from hemf import __version__
 from hemf.cli import arguments
 from hemf.cli.output import Output
+from hemf.cli.standard import STANDARD
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ def reproduce(
 
 
 def _check(folder: Path, data: Path | None) -> None:
+    if str(folder) == STANDARD:
+        raise DataError(
+            "--output takes a folder, which cannot be standard output; --json prints the results",
+            value=STANDARD,
+        )
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; --output takes a folder", value=str(folder))
     if data is not None and not data.is_dir():

@@ -1,4 +1,7 @@
-"""``-`` in the place of a file: standard input, or standard output."""
+"""``-`` in the place of a file: standard input, or standard output.
+
+This is the only place that knows ``-``: commands and the library get names of files.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,13 @@ READ = "a file that is read"
 WRITTEN = "a file that is written"
 """Marks parameters for which ``-`` is standard output."""
 
-_MAGIC = {
-    b"PAR1": ".parquet", b"PK": ".hemf", b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2",
-    b"\x28\xb5\x2f\xfd": ".csv.zst",
-}  # fmt: skip
-
 
 class StandardFiles:
     """Stand-ins for ``-`` among the arguments of a command: files in a temporary folder.
 
     Readers look at a file more than once and writers write it in any order, which pipes do not
-    allow. What was written is copied to standard output when the command has succeeded.
+    allow. Files are written whole or not at all: what is there when the command ends, as a file
+    with a name would be, is copied to standard output.
     """
 
     def __init__(self, output: Output) -> None:
@@ -44,9 +43,9 @@ class StandardFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._stack:
-            if kind is None and self._written is not None:
+            if self._written is not None and self._written.exists():
                 with self._written.open("rb") as file:
                     shutil.copyfileobj(file, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
@@ -86,6 +85,8 @@ class StandardFiles:
         return self._copy_of(sys.stdin.buffer, "standard input")
 
     def _copy_of(self, stream: BinaryIO, name: str) -> Path:
+        from hemf.reading.files import kind_of
+
         copy = self._folder() / f"input-{len(self._output.aliases)}"
         with copy.open("wb") as file:
             shutil.copyfileobj(stream, file)
@@ -109,21 +110,3 @@ class StandardFiles:
 
 def _is_pipe(path: str | Path) -> bool:
     return Path(path).expanduser().is_fifo()
-
-
-def kind_of(head: bytes) -> str:
-    """Return the ending that a file with this beginning would have.
-
-    >>> kind_of(b"user,item,rating"), kind_of(b"1::31::2.5"), kind_of(b'{"user": 1}')
-    ('.csv', '.dat', '.jsonl')
-    """
-    for magic, ending in _MAGIC.items():
-        if head.startswith(magic):
-            return ending
-    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
-    if line.startswith(b"{"):
-        return ".jsonl"
-    for separators, ending in ((b"\t", ".tsv"), (b"::", ".dat"), (b",", ".csv")):
-        if separators in line:
-            return ending
-    return ".csv" if any(mark in line for mark in b";|") else ".dat"

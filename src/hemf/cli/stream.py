@@ -285,7 +285,6 @@ def read_rows(
     `arguments.read_ratings` sorts them, and keeps one of each pair.
     """
     from hemf import datasets
-    from hemf.reading.files import STDIN
     from hemf.reading.readers import read_columns
 
     path = Path(data).expanduser()
@@ -299,7 +298,7 @@ def read_rows(
             datasets.fetch(data, progress=progress)
         with output.status(f"reading {data}"):
             return read_columns(tuple(datasets.load(data)), users=users, items=items)
-    if not path.exists() and data != STDIN:
+    if not path.exists():
         arguments.read_ratings(output, data, columns)  # says what is wrong with the name
     with output.status(f"reading {data}"):
         return read_columns(path, chosen, users=users, items=items)

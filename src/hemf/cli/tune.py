@@ -70,6 +70,8 @@ def tune(
         typer.Option(
             metavar="R.jsonl", help="Where trials are kept; the same command goes on from there."
         ),
+        WRITTEN,
+        ".jsonl",
     ] = None,
     plot: Annotated[
         Path | None,

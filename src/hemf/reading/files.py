@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +26,13 @@ _ANY_SEPARATOR = ("::", "\t", ",", ";", "|", " ")
 TEXT = (*_SEPARATORS, ".dat", ".data", ".base", ".test", ".txt")
 COMPRESSED = (".gz", ".bz2", ".zst")
 
-STDIN = "-"
-"""Name that stands for the standard input."""
 _STREAMS = (Path("/dev"), Path("/dev/fd"))
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}  # by first bytes
+# By first bytes, the ending of a name. What is compressed may be text with any separator.
+_MAGIC = {
+    b"PAR1": ".parquet", b"PK": ".hemf", b"\x1f\x8b": ".dat.gz", b"BZh": ".dat.bz2",
+    b"\x28\xb5\x2f\xfd": ".dat.zst",
+}  # fmt: skip
+_PACKED = {".dat.gz": "gzip", ".dat.bz2": "bz2", ".dat.zst": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,8 @@ def open_file(
     """Look at a file and say what columns it has; nothing but its head is read yet.
 
     ``names_in`` tells whether the first line of a text file holds names; without, that is judged as
-    for ratings. ``n_ids`` are the columns of ids. The path ``-`` is the standard input. That, and
-    pipes, can be read once only, so that they are kept in memory; where the name does not tell what
-    is in them, their first bytes do.
+    for ratings. ``n_ids`` are the columns of ids. Pipes can be read once only, so they are kept in
+    memory; where the name does not tell what is in them, their first bytes do: see `kind_of`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ratings.dat"
@@ -75,17 +77,16 @@ def open_file(
     kind = "".join(suffixes[-2:-1] if compressed else suffixes[-1:])
     if path.is_dir():
         raise DataError(f"{path} is a directory; give a file in it", value=str(path))
-    is_stdin = str(path) == STDIN
-    if not is_stdin and not path.exists():
+    if not path.exists():
         raise DataError(f"{path}: no such file", value=str(path))
     judge = names_in or partial(is_header, columns=columns, rated=rated)
-    if is_stdin or not path.is_file() or path.parent in _STREAMS:
+    if not path.is_file() or path.parent in _STREAMS:
         return _open_pipe(path, kind, judge, n_ids)
     if kind in PARQUET and not compressed:
         return _open_parquet(str(path), lambda: str(path), n_ids)
     if kind in JSON_LINES and not compressed:
-        table = read_json_lines(path)
-        return Source(list(table), len(table), partial(_chosen, list(table.values())), str(path))
+        with _readable(str(path)), path.open("rb") as lines:
+            return _json_source(str(path), lines)
     if kind in TEXT:
         return _open_text(str(path), partial(_open_packed, str(path), "detect"), kind, judge, n_ids)
     raise DataError(
@@ -101,25 +102,48 @@ def _open_pipe(
     """Take in what can be read only once, and see by its first bytes what it is."""
     import pyarrow as pa
 
-    is_stdin = str(path) == STDIN
-    where = "standard input" if is_stdin else str(path)
+    where = str(path)
     with _readable(where):
-        data = sys.stdin.buffer.read() if is_stdin else path.read_bytes()
-    buffer = pa.py_buffer(data)
-    if data.startswith(b"PAR1"):
+        data = path.read_bytes()
+    buffer, found = pa.py_buffer(data), kind_of(data[: 1 << 16])
+    if found in PARQUET:
         return _open_parquet(where, lambda: pa.BufferReader(buffer), n_ids)
-    packed = next((name for mark, name in _PACKED.items() if data.startswith(mark)), None)
+    if kind in JSON_LINES or (not kind and found in JSON_LINES):
+        return _json_source(where, io.BytesIO(data))
 
     def open_stream() -> Any:
-        return _open_packed(pa.BufferReader(buffer), packed)
+        return _open_packed(pa.BufferReader(buffer), _PACKED.get(found))
 
     return _open_text(where, open_stream, kind, names_in, n_ids)
+
+
+def kind_of(head: bytes) -> str:
+    """Return the ending that the name of a file with this beginning would have.
+
+    >>> kind_of(b"user,item,rating"), kind_of(b"1::31::2.5"), kind_of(b'{"user": 1}')
+    ('.csv', '.dat', '.jsonl')
+    """
+    for magic, ending in _MAGIC.items():
+        if head.startswith(magic):
+            return ending
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    if line.startswith(b"{"):
+        return ".jsonl"
+    for separators, ending in ((b"\t", ".tsv"), (b"::", ".dat"), (b",", ".csv")):
+        if separators in line:
+            return ending
+    return ".csv" if any(mark in line for mark in b";|") else ".dat"
 
 
 def _open_packed(source: Any, compression: str | None) -> Any:
     import pyarrow as pa
 
     return pa.input_stream(source, compression=compression)
+
+
+def _json_source(where: str, lines: Iterable[bytes]) -> Source:
+    table = read_json_lines(where, lines)
+    return Source(list(table), len(table), partial(_chosen, list(table.values())), where)
 
 
 def _chosen(columns: list[Any], positions: Sequence[int]) -> list[Any]:
