@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 import signal
+import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
 
-from hemf import HeMF
+from hemf import BusyError, HeMF
+from hemf.baselines import SGD
 from hemf.inference.online import OnlineState
 from proofs import tearing
 from proofs.sameness import difference
@@ -214,3 +217,72 @@ def test_ctrl_c_is_answered_after_any_exception():
         struck(copy.deepcopy(model), operation, "another thread", rng)
         assert tearing.answers_ctrl_c()
         assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, pickle.dumps, copy.copy], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("kind", [HeMF, SGD])
+def test_a_copy_made_while_another_thread_learns_is_of_one_moment(kind, copied):
+    rng = np.random.default_rng(3)
+    users, items = rng.integers(400, size=(40, 50)), rng.integers(300, size=(40, 50))
+    batches = [
+        (u + 10 * k, i + 5 * k, rng.integers(1, 6, size=50).astype(float))
+        for k, (u, i) in enumerate(zip(users, items, strict=True))
+    ]
+    asked = np.arange(0, 800, 7), np.arange(0, 800, 7) % 500
+    settings = {"max_user_communities": 2} if kind is HeMF else {}
+
+    def answers(model):
+        return (model.n_users_, model.n_items_, model.predict(*asked).tobytes())
+
+    begun = kind(n_factors=4, rng=0, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begun.partial_fit(batches[0])
+        reference = copy.deepcopy(begun)
+        possible = {answers(reference)}
+        for batch in batches[1:]:
+            possible.add(answers(reference.partial_fit(batch)))
+        model, copies = copy.deepcopy(begun), []
+
+        def learn():
+            for batch in batches[1:]:
+                model.partial_fit(batch)
+
+        thread = threading.Thread(target=learn)
+        before, _ = sys.getswitchinterval(), sys.setswitchinterval(1e-5)
+        try:
+            thread.start()
+            while thread.is_alive():
+                copies.append(copied(model))
+        finally:
+            thread.join()
+            sys.setswitchinterval(before)
+        found = [pickle.loads(one) if isinstance(one, bytes) else one for one in copies]
+        seen = {answers(one) for one in found}
+    assert seen
+    assert seen <= possible
+
+
+@pytest.mark.parametrize("ask", ["copy", "pickle", "save"])
+def test_a_signal_handler_gets_no_copy_of_a_model_in_the_middle_of_learning(
+    ask, monkeypatch, tmp_path
+):
+    trial = Trial("plain", "full", seed=1)
+    model, rows = trial.model(), trial.drawn(4, new=0.5)
+    after = copy.deepcopy(model).partial_fit(rows)
+    refresh, refused = OnlineState.refresh, []
+    asking = {**ASKING, "save": lambda model: model.save(tmp_path / "model.hemf")}[ask]
+
+    def refreshing(self, *arguments, **options):
+        with pytest.raises(BusyError, match="let the handler set a flag"):
+            asking(model)
+        refused.append(True)
+        return refresh(self, *arguments, **options)
+
+    monkeypatch.setattr(OnlineState, "refresh", refreshing)
+    model.partial_fit(rows)
+    assert refused
+    assert difference(model, after) is None
+    assert not list(tmp_path.iterdir())

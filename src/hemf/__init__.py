@@ -9,6 +9,7 @@ HeMF(n_factors=2, rng=0)
 from typing import TYPE_CHECKING, Any
 
 from hemf.errors import (
+    BusyError,
     CacheWarning,
     ConvergenceWarning,
     DataError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BusyError",
     "CacheWarning",
     "ConvergenceWarning",
     "DataError",

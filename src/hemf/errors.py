@@ -66,6 +66,10 @@ class NotFittedError(HemfError, ValueError, AttributeError):
     """The model was asked for something that only a fitted model knows."""
 
 
+class BusyError(HemfError, RuntimeError):
+    """A signal handler asked for a copy or a file of a model that is in the middle of learning."""
+
+
 class ModelFileError(HemfError, OSError):
     """A model file is damaged, truncated, of another kind, or newer than this reader."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from hemf.fitted import SIDES
 from hemf.parameters import choice, switch, whole_number
 from hemf.predicting import Predicting
+from hemf.transaction import check_idle
 
 if TYPE_CHECKING:
     from hemf.explanation import Explanation
@@ -445,6 +446,7 @@ class HeMF(Predicting):
 
         with self._turn:
             self._fitted()
+            check_idle(self)
             save_model(self, path)
 
     @classmethod

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from hemf.arguments import as_ids, as_times
 from hemf.errors import NotFittedError, UnknownIdError
 from hemf.parameters import Parametrised
 from hemf.reading.identifiers import factorise
-from hemf.transaction import lock_of, settle
+from hemf.transaction import check_idle, lock_of, settle
 from hemf.unknown import Asked, likely_reason, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -206,10 +207,18 @@ class Fitted(Parametrised):
         """What threads that ask the model and let it learn at once wait for."""
         return lock_of(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
         with self._turn:
-            settle(self)
-            return {name: vars(self)[name] for name in vars(self) if name not in NOT_KEPT}
+            check_idle(self)
+            kept = {name: vars(self)[name] for name in vars(self) if name not in NOT_KEPT}
+            vars(twin).update(copy.deepcopy(kept, memo))
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, made under the lock: what is pickled later must not change in the meantime.
+        return vars(copy.deepcopy(self))
 
     def _fitted(self) -> BatchState | OnlineState:
         return self.state_

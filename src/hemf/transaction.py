@@ -30,6 +30,7 @@ from collections.abc import Callable, Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from hemf.errors import BusyError
 from hemf.inference.journal import Journal
 
 if TYPE_CHECKING:
@@ -85,6 +86,19 @@ def settle(model: Fitted) -> None:
             pending.journal.undo()
             vars(model)["_pending"] = None
             pending.journal.close()
+
+
+def check_idle(model: Fitted) -> None:
+    """Raise BusyError inside a call that changes the model; its lock must be held.
+
+    Only a signal handler can be there: it runs in the thread that holds the lock.
+    """
+    settle(model)
+    if vars(model).get("_pending") is not None:
+        raise BusyError(
+            "the model is learning, and a signal handler asks for a copy or a file of it in the "
+            "middle of that; let the handler set a flag, and save when partial_fit has returned"
+        )
 
 
 def lock_of(model: Fitted) -> threading.RLock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -390,10 +391,19 @@ class SGD(Parametrised):
         return hasattr(self, "state_")
 
     @property
-    def _turn(self) -> threading.Lock:
-        """What threads that update the model at once wait for."""
-        lock: threading.Lock = self.__dict__.setdefault("_lock", threading.Lock())
+    def _turn(self) -> threading.RLock:
+        """Lock guarding concurrent updates and copies."""
+        lock: threading.RLock = self.__dict__.setdefault("_lock", threading.RLock())
         return lock
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        with self._turn:
+            kept = {name: value for name, value in vars(self).items() if name != "_lock"}
+            vars(twin).update(copy.deepcopy(kept, memo))
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        # A copy, made under the lock: what is pickled later must not change in the meantime.
+        return vars(copy.deepcopy(self))
