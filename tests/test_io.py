@@ -463,12 +463,57 @@ def test_an_array_that_does_not_fit_is_refused(member, array, bytes_of_tiny, tmp
         ("item/noise_scales/shape.npy", 1.0),
         ("item/noise_scales/rate.npy", 0.0),
         ("ratings/values.npy", np.nan),
+        ("user/communities/mean.npy", 1e30),
+        ("item/prior/centre.npy", -1e300),
+        ("item/moments/mean.npy", 1e30),
     ],
 )
 def test_numbers_that_no_fit_can_end_in_are_refused(member, number, bytes_of_tiny, tmp_path):
     def nonsense(old: bytes) -> np.ndarray:
         array = np.load(io.BytesIO(old))
         array.flat[0] = number
+        return array
+
+    key = member.replace("/", "__").replace(".", "DOT")
+    path = changed(bytes_of_tiny, tmp_path / "m", **{key: nonsense})
+    with pytest.raises(ModelFileError, match="damaged or incomplete"):
+        HeMF.load(path)
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize(
+    ("member", "spoil"),
+    [
+        ("regression/design/widths.npy", lambda array: array[::-1]),
+        ("regression/design/widths.npy", lambda array: array + np.array([1, -1])),
+        ("regression/told.npy", lambda array: 1e30 * array),
+        ("regression/coefficients.npy", lambda array: 1e30 * (1.0 + array)),
+    ],
+)
+def test_features_that_cannot_be_are_refused(member, spoil, online, tmp_path):
+    model = tiny(implicit_features=True)
+    if online:
+        model.partial_fit([("new", "joe", 3.0), ("ann", "new", 1.0)])
+    model.save(tmp_path / "m")
+    for side in ("user", "item"):
+        key = f"{side}/{member}".replace("/", "__").replace(".", "DOT")
+        changes = {key: lambda old: np.ascontiguousarray(spoil(np.load(io.BytesIO(old))))}
+        path = changed((tmp_path / "m").read_bytes(), tmp_path / "spoilt", **changes)
+        with pytest.raises(ModelFileError, match="damaged or incomplete"):
+            HeMF.load(path)
+
+
+@pytest.mark.parametrize("member", ["item/communities/scale.npy", "user/prior/scale.npy"])
+@pytest.mark.parametrize("wrong", ["equal", "huge", "asymmetric", "indefinite"])
+def test_covariances_that_cannot_be_are_refused(member, wrong, bytes_of_tiny, tmp_path):
+    def nonsense(old: bytes) -> np.ndarray:
+        array = np.load(io.BytesIO(old))
+        if wrong in ("equal", "huge"):
+            return np.full_like(array, 3.5 if wrong == "equal" else 1e300)
+        size = np.sqrt(array[..., 0, 0] * array[..., 1, 1])
+        array[..., 0, 1] = 2.0 * size
+        if wrong == "indefinite":
+            array[..., 1, 0] = array[..., 0, 1]
         return array
 
     key = member.replace("/", "__").replace(".", "DOT")

@@ -437,3 +437,15 @@ def test_files_older_than_an_option_of_the_fit_open(history, tmp_path: Path) -> 
     again = HeMF.load(tmp_path / "old.hemf")
     users, items = ([row[side] for row in TABLE] for side in (0, 1))
     assert (again.predict(users, items) == model.predict(users, items)).all()
+
+
+@pytest.mark.parametrize("history", ["none", 2])
+def test_a_loaded_model_gives_the_same_file_again(history, tmp_path, monkeypatch):
+    """Also where the sides' tables came into being in another order than they are read in."""
+    monkeypatch.setattr("hemf.inference.settled.CARRY_EVERY", 0.3)
+    model = new(history)
+    for k in range(6):
+        model.partial_fit([(f"u{j}", f"i{(j + k) % 3}", 1.0 + (j * k) % 5) for j in range(9)])
+        model.save(tmp_path / "first")
+        HeMF.load(tmp_path / "first").save(tmp_path / "second")
+        assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()

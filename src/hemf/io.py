@@ -34,7 +34,15 @@ from hemf.archive import (
     write_archive,
 )
 from hemf.errors import ModelFileError, ParameterError
-from hemf.model_checks import SIDES, check_array, check_scale, check_side, require, require_positive
+from hemf.model_checks import (
+    SIDES,
+    check_array,
+    check_rated,
+    check_scale,
+    check_side,
+    require,
+    require_positive,
+)
 from hemf.moods_io import describe_moods, restore_moods
 from hemf.ratings import Ratings, Sparse, transposed
 from hemf.training import standardised
@@ -250,6 +258,7 @@ def _read_model(cls: type[_Model], archive: Archive, manifest: dict[str, Any]) -
     is_online = manifest.get("online") is not None
     check_side(user, "user", ratings.n_users, is_online=is_online)
     check_side(item, "item", ratings.n_items, is_online=is_online)
+    check_rated(sides, is_online=is_online)
     require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
     require(item.moments.mean.dtype == dtype, "the sides differ in their type")

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hemf.model.implicit import HOW_MANY, RATED
+
 if TYPE_CHECKING:
     from hemf.model.regression import Regression
     from hemf.model.side import Side
 
 SIDES = ("user", "item")
+_ROUNDING = 1e-8  # of correlations; what a fit leaves is far below
+_LARGEST = 1e15  # of standardised factors, which are about 1: squares and products stay finite
+_MOST_TOLD = 1e6  # of a row's information weight, which is about 1 at most
 
 
 def check_scale(mean: Any, scale: Any, ends: Any) -> None:
@@ -36,7 +41,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
         (side.moments.second, (n_rows, layout.packed)),
     ]
     for array, shape in by_row:
-        check_array(name, array, storage, shape)
+        check_array(name, array, storage, shape, largest=_LARGEST)
         require(array.flags.c_contiguous, f"{name}: an array is transposed")
     shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
         (side.prior.centre, (order,)),
@@ -59,7 +64,27 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
         _check_regression(side.regression, name, rows, order)
     for array, shape in shared:
         check_array(name, array, np.float64, shape)
+    for array in (side.prior.centre, side.communities.mean):
+        check_array(name, array, np.float64, array.shape, largest=_LARGEST)
     _check_numbers(side, name)
+
+
+def check_rated(sides: dict[str, Side], *, is_online: bool) -> None:
+    """Check that implicit features are of the rows of the other side.
+
+    Online, rows may have come since the features' coefficients were learnt.
+    """
+    for name, other in (SIDES, SIDES[::-1]):
+        regression = sides[name].regression
+        if regression is None or RATED not in regression.design.names:
+            continue
+        widths = dict(zip(regression.design.names, regression.design.widths.tolist(), strict=True))
+        rows, rated = sides[other].n_rows, widths[RATED]
+        fits = rated == rows or (is_online and 0 <= rated <= rows)
+        require(fits, f"{name}: its features are of {other}s that are not there")
+        require(widths[HOW_MANY] == 2, f"{name}: its features of counts are damaged")
+        last = regression.design.names[-2:] == (RATED, HOW_MANY)
+        require(last, f"{name}: its features are in another order")
 
 
 def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
@@ -69,10 +94,12 @@ def _check_regression(regression: Regression, name: str, n_rows: int, order: int
     check_array(name, design.indices, np.int32, (design.values.size,))
     check_array(name, design.values, design.values.dtype, (design.values.size,))
     design.matrix.check_format(full_check=True)
-    check_array(name, regression.coefficients, np.float64, (design.n_columns, order))
+    require(bool((design.widths >= 0).all()), f"{name}: its features have less than no columns")
+    form = (design.n_columns, order)
+    check_array(name, regression.coefficients, np.float64, form, largest=_LARGEST)
     check_array(name, regression.precision, np.float64, design.widths.shape)
     check_array(name, regression.spread.trace, np.float64, design.widths.shape)
-    check_array(name, regression.told, np.float64, (n_rows,))
+    check_array(name, regression.told, np.float64, (n_rows,), largest=_MOST_TOLD)
     check_array(name, regression.doubt, np.float64, (n_rows,))
     require(bool((regression.told >= 0.0).all()), f"{name}: less than nothing is told of a row")
     require(bool((regression.doubt >= 0.0).all()), f"{name}: a doubt is below 0")
@@ -85,18 +112,38 @@ def _check_numbers(side: Side, name: str) -> None:
     require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
     require_positive(name, prior.concentration, prior.spread, prior.dof)
     require_positive(name, both.strength, both.dof, both.sticks.taken, both.sticks.left)
-    require_positive(name, np.diagonal(prior.scale), np.diagonal(both.scale, axis1=1, axis2=2))
+    for scale in (prior.scale[None], both.scale):
+        require_positive(name, np.diagonal(scale, axis1=1, axis2=2))
+        _check_definite(name, scale)
     if scales is not None:  # noise has an expectation for shapes above 1 only
         require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
 
 
-def check_array(where: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
-    """Check type and shape of an array, and that all its numbers are finite."""
+def _check_definite(where: str, matrices: NDArray[np.float64]) -> None:
+    """Check that matrices are symmetric, can be inverted, and are positive up to rounding."""
+    roots = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    unit = matrices / roots[:, :, None] / roots[:, None, :]
+    symmetric = bool((np.abs(unit - unit.transpose(0, 2, 1)) <= _ROUNDING).all())
+    positive = symmetric and bool((np.linalg.eigvalsh(unit) >= -_ROUNDING).all())
+    require(positive, f"{where}: a covariance is not positive definite")
+    require(bool(np.isfinite(np.linalg.inv(matrices)).all()), f"{where}: a covariance is singular")
+
+
+def check_array(
+    where: str,
+    array: NDArray[Any],
+    dtype: Any,
+    shape: tuple[int, ...],
+    *,
+    largest: float = np.finfo(np.float64).max,
+) -> None:
+    """Check type and shape of an array, and that its numbers are finite and not too large."""
     require(
         array.dtype == dtype and array.shape == shape,
         f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
     )
-    require(bool(np.isfinite(array).all()), f"{where}: a number is missing or infinite")
+    inside = not array.size or bool(array.min() >= -largest and array.max() <= largest)
+    require(inside, f"{where}: a number is missing, infinite or too large")
 
 
 def require_positive(where: str, *values: Any) -> None:

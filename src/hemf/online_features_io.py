@@ -10,9 +10,8 @@ from scipy.sparse import csr_array
 from hemf.archive import Archive, Members, decoded, encoded, read_array
 from hemf.inference.online import OnlineState
 from hemf.inference.online_features import RowFeatures
-from hemf.model.implicit import RATED, given_part
+from hemf.model.implicit import given_part
 from hemf.model.regression import Rest
-from hemf.model.side import Side
 
 _PARTS = ("data", "indices", "indptr")
 
@@ -57,16 +56,6 @@ def restore_row_features(
             raise ValueError(f"{side}: a number of its features is missing")
         features[side] = RowFeatures(given, due, looked, (rests[0], rests[1]), waiting)
     return features
-
-
-def check_voices(sides: dict[str, Side]) -> None:
-    """Refuse a regression on ratings of rows that are not there."""
-    for side, other in (("user", "item"), ("item", "user")):
-        regression = sides[side].regression
-        if regression is not None and RATED in regression.design.names:
-            heard = regression.spoken.rated.shape[0]
-            if heard > sides[other].n_rows:
-                raise ValueError(f"{side}: its features are of {other}s that are not there")
 
 
 def _restore_rest(at: str, number: int, order: int, archive: Archive) -> Rest:

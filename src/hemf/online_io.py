@@ -24,7 +24,7 @@ from hemf.inference.watch import Watch
 from hemf.model.side import Side
 from hemf.model_checks import require
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
-from hemf.online_features_io import check_voices, describe_row_features, restore_row_features
+from hemf.online_features_io import describe_row_features, restore_row_features
 from hemf.reading.values import stored
 
 _SIDES = ("user", "item")
@@ -57,9 +57,9 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
             members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
         stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
     tables = {name: sorted(getattr(state, name)) for name in _TABLES}
-    for name in _TABLES:
-        for side, table in getattr(state, name).items():
-            members[f"online/{side}/{name}.npy"] = table
+    for name, sides in tables.items():
+        for side in sides:  # in the same order, whichever was there first
+            members[f"online/{side}/{name}.npy"] = getattr(state, name)[side]
     return {
         "options": described(state.options, "online/options", members),
         "stores": stores,
@@ -99,7 +99,6 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     require(isinstance(is_buffering, bool), "whether it is buffering is neither true nor false")
     complete = is_buffering or options.window == ALL
     stores = {}
-    check_voices(sides)
     for name in _SIDES:
         stores[name] = _restore_store(form["stores"][name], name, sides, book, archive)
         if moods is not None:
