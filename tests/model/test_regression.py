@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tracemalloc
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from hemf import HeMF
 from hemf.kernels import reference
 from hemf.model import ridge
 from hemf.model.bound import factors_term
-from hemf.model.communities import Statistics, community_posterior
+from hemf.model.communities import FLOOR, Statistics, community_posterior
 from hemf.model.design import Design
 from hemf.model.layout import Layout
 from hemf.model.packing import unpack
@@ -319,3 +321,39 @@ def test_blocks_stand_side_by_side(rng):
     assert design.by_column(np.array([1.0, 2.0])).tolist() == [1.0, 1.0, 1.0, 2.0, 2.0]
     assert design.squares.tolist() == [1.0, 1.0, 1.0, 3.0, 3.0]
     assert (design.block(0), design.block(1)) == (slice(0, 3), slice(3, 5))
+
+
+def test_a_factorisation_that_is_cut_short_is_not_taken_for_the_one_before(rng, monkeypatch):
+    design = any_design(rng, 12, (3, 4))
+    one, other = np.array([1.0, 2.0]), np.array([30.0, 0.1])
+    right, known = rng.normal(size=(7, 2)), ridge.Direct(design)
+    expected = known.solve(right, one)
+
+    def fails(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ridge, "Spread", fails)
+        with pytest.raises(MemoryError):
+            known.solve(right, other)
+    np.testing.assert_array_equal(known.solve(right, one), expected)
+
+
+def test_covariances_stay_covariances_where_features_leave_less_than_nothing(rng):
+    """Rows give S + c (S P S - S), which need not be positive in every direction."""
+    users, items = rng.integers(12, size=60), rng.integers(9, size=60)
+    pairs = set(zip(users.tolist(), items.tolist(), strict=True))
+    rows = [(*pair, float(rng.integers(1, 6))) for pair in sorted(pairs)]
+    model = HeMF(n_factors=2, implicit_features="user", max_sweeps=3, rng=0).fit(rows)
+    side = copy.deepcopy(model.state_.sides["user"])
+    before = side.communities
+    side.refresh()
+    least = np.linalg.eigvalsh(np.linalg.solve(side.prior.scale, side.communities.scale[0])).min()
+    assert least > FLOOR  # so that nothing is done where nothing is wrong
+    direction = np.zeros(side.layout.order)
+    direction[0] = 1.0
+    less = 50.0 * before.scale[0, 0, 0] * direction[:, None] * direction
+    side.refresh(replace(side.statistics, scatter=side.statistics.scatter - less))
+    np.linalg.cholesky(side.communities.scale)
+    np.linalg.cholesky(side.communities.precision)
+    assert np.isfinite(side.communities.log_det).all()

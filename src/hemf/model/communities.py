@@ -15,6 +15,8 @@ from scipy.special import digamma
 from hemf.model.hyper import Prior
 from hemf.model.packing import Float64
 
+FLOOR = 0.1  # of W_0 that W_d keeps, see `with_floor`
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -144,6 +146,37 @@ class Communities:
         square = np.einsum("di,di->d", self.pull, self.mean)  # m_dᵀ P_d m_d
         penalty = self.log_det + self.order / self.strength + square
         return np.asarray(self.sticks.log_weights - 0.5 * penalty)
+
+
+def with_floor(communities: Communities, prior: Prior) -> Communities:
+    """Return communities whose W_d are at least `FLOOR` times the prior's W_0.
+
+    Σ_i E[y_i y_iᵀ] of any rows leaves W_d ≥ W_0. Where features' coefficients are uncertain, rows
+    give S + c (S P S - S) in place of S, which is right for all directions together. Where ratings
+    tell of some directions only and features are as many as rows, it can be below zero in these,
+    by more than W_0: then W_d would be no covariance.
+
+    >>> prior = Prior.start(2, variance=1.0, concentration=1.0, spread=1.0)
+    >>> nothing = Statistics(np.ones(1), np.zeros((1, 2)), np.zeros((1, 2, 2)), 0.0)
+    >>> less = replace(nothing, scatter=-10.0 * prior.scale[None])
+    >>> wrong, right = (community_posterior(one, prior) for one in (less, nothing))
+    >>> bool(np.linalg.eigvalsh(wrong.scale).min() > 0.0)
+    False
+    >>> bool(np.linalg.eigvalsh(with_floor(wrong, prior).scale).min() > 0.0)
+    True
+    >>> with_floor(right, prior) is right
+    True
+    """
+    try:
+        np.linalg.cholesky(communities.scale - FLOOR * prior.scale)
+        return communities
+    except np.linalg.LinAlgError:
+        root = np.linalg.cholesky(prior.scale)
+        inverse = np.linalg.inv(root)
+        values, vectors = np.linalg.eigh(inverse @ communities.scale @ inverse.T)
+        sides = root @ vectors  # W = L V diag(w) Vᵀ Lᵀ, W_0 = L Lᵀ
+        scale = (sides * np.maximum(values, FLOOR)[:, None, :]) @ sides.transpose(0, 2, 1)
+        return replace(communities, scale=0.5 * (scale + scale.transpose(0, 2, 1)))
 
 
 def expected_log_det(scale: Float64, dof: Float64) -> Float64:

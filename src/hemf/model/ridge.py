@@ -129,6 +129,7 @@ class Direct:
             return
         from scipy.linalg import LinAlgError
 
+        self._precision = None  # until all of it is there: an exception may come in between
         try:
             self._factorise_in(self._dtype, precision)
         except LinAlgError:  # in float32, of features that are all but copies of each other

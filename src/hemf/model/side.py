@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.model.communities import Communities, Statistics, community_posterior
+from hemf.model.communities import Communities, Statistics, community_posterior, with_floor
 from hemf.model.hyper import Prior
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
@@ -113,6 +113,8 @@ class Side:
         if statistics is not None:
             self.statistics = statistics
         self.communities = community_posterior(self.statistics, self.prior)
+        if self.regression is not None:
+            self.communities = with_floor(self.communities, self.prior)
 
     @property
     def stranger(self) -> tuple[Float64, Float64]:
