@@ -466,6 +466,8 @@ def test_an_array_that_does_not_fit_is_refused(member, array, bytes_of_tiny, tmp
         ("user/communities/mean.npy", 1e30),
         ("item/prior/centre.npy", -1e300),
         ("item/moments/mean.npy", 1e30),
+        ("item/communities/scale.npy", 1e300),
+        ("user/communities/strength.npy", 1e-160),
     ],
 )
 def test_numbers_that_no_fit_can_end_in_are_refused(member, number, bytes_of_tiny, tmp_path):
@@ -487,6 +489,7 @@ def test_numbers_that_no_fit_can_end_in_are_refused(member, number, bytes_of_tin
         ("regression/design/widths.npy", lambda array: array[::-1]),
         ("regression/design/widths.npy", lambda array: array + np.array([1, -1])),
         ("regression/told.npy", lambda array: 1e30 * array),
+        ("regression/design/values.npy", lambda array: -1e30 * array),
         ("regression/coefficients.npy", lambda array: 1e30 * (1.0 + array)),
     ],
 )

@@ -449,3 +449,18 @@ def test_a_loaded_model_gives_the_same_file_again(history, tmp_path, monkeypatch
         model.save(tmp_path / "first")
         HeMF.load(tmp_path / "first").save(tmp_path / "second")
         assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["totals", "first", "scatter", "parts", "mean"])
+def test_sums_that_are_too_large_to_compute_with_are_refused(name, tmp_path):
+    started("from nothing").save(tmp_path / "model")
+    member = f"user/moments/{name}.npy" if name == "mean" else f"online/user/{name}.npy"
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    array, stream = np.load(io.BytesIO(members[member])), io.BytesIO()
+    np.save(stream, np.full_like(array, 1e30))
+    with zipfile.ZipFile(tmp_path / "spoilt", "w") as archive:
+        for one, content in {**members, member: stream.getvalue()}.items():
+            archive.writestr(one, content)
+    with pytest.raises(ModelFileError, match="too large"):
+        HeMF.load(tmp_path / "spoilt")

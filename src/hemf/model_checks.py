@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SIDES = ("user", "item")
 _ROUNDING = 1e-8  # of correlations; what a fit leaves is far below
-_LARGEST = 1e15  # of standardised factors, which are about 1: squares and products stay finite
+LARGEST = 1e15  # of what is standardised, and of counts: squares and products stay finite
+_LEAST_STRENGTH = 1e-12
 _MOST_TOLD = 1e6  # of a row's information weight, which is about 1 at most
 
 
@@ -41,7 +42,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
         (side.moments.second, (n_rows, layout.packed)),
     ]
     for array, shape in by_row:
-        check_array(name, array, storage, shape, largest=_LARGEST)
+        check_array(name, array, storage, shape, largest=LARGEST)
         require(array.flags.c_contiguous, f"{name}: an array is transposed")
     shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
         (side.prior.centre, (order,)),
@@ -63,9 +64,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
         require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
         _check_regression(side.regression, name, rows, order)
     for array, shape in shared:
-        check_array(name, array, np.float64, shape)
-    for array in (side.prior.centre, side.communities.mean):
-        check_array(name, array, np.float64, array.shape, largest=_LARGEST)
+        check_array(name, array, np.float64, shape, largest=LARGEST)
     _check_numbers(side, name)
 
 
@@ -92,11 +91,12 @@ def _check_regression(regression: Regression, name: str, n_rows: int, order: int
     check_array(name, design.widths, np.int64, (len(design.names),))
     check_array(name, design.indptr, np.int64, (n_rows + 1,))
     check_array(name, design.indices, np.int32, (design.values.size,))
-    check_array(name, design.values, design.values.dtype, (design.values.size,))
+    shape = (design.values.size,)
+    check_array(name, design.values, design.values.dtype, shape, largest=LARGEST)
     design.matrix.check_format(full_check=True)
     require(bool((design.widths >= 0).all()), f"{name}: its features have less than no columns")
     form = (design.n_columns, order)
-    check_array(name, regression.coefficients, np.float64, form, largest=_LARGEST)
+    check_array(name, regression.coefficients, np.float64, form, largest=LARGEST)
     check_array(name, regression.precision, np.float64, design.widths.shape)
     check_array(name, regression.spread.trace, np.float64, design.widths.shape)
     check_array(name, regression.told, np.float64, (n_rows,), largest=_MOST_TOLD)
@@ -112,6 +112,7 @@ def _check_numbers(side: Side, name: str) -> None:
     require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
     require_positive(name, prior.concentration, prior.spread, prior.dof)
     require_positive(name, both.strength, both.dof, both.sticks.taken, both.sticks.left)
+    require(bool((both.strength >= _LEAST_STRENGTH).all()), f"{name}: a community has no strength")
     for scale in (prior.scale[None], both.scale):
         require_positive(name, np.diagonal(scale, axis1=1, axis2=2))
         _check_definite(name, scale)

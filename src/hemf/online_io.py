@@ -22,7 +22,7 @@ from hemf.inference.outliers import Outlier, on_record
 from hemf.inference.rowstore import OF_FEATURES, RowArrays, RowStore
 from hemf.inference.watch import Watch
 from hemf.model.side import Side
-from hemf.model_checks import require
+from hemf.model_checks import LARGEST, check_array, require
 from hemf.moods_io import describe_online_moods, restore_online_moods, restore_sittings
 from hemf.online_features_io import describe_row_features, restore_row_features
 from hemf.reading.values import stored
@@ -233,7 +233,7 @@ def _restore_store(
             array.dtype == getattr(expected, what).dtype and array.shape == (n, *shape),
             f"{name}: its {what} is {array.dtype} {array.shape}",
         )
-        require(bool(np.isfinite(array).all()), f"{name}: a number is missing or infinite")
+        check_array(name, array, array.dtype, array.shape, largest=_largest(array))
     listed = taken["listed"]
     inside = not n or (int(listed.min()) >= -1 and int(listed.max()) < side.n_communities)
     require(inside, f"{name}: a row belongs to a community that is not there")
@@ -244,13 +244,15 @@ def _restore_store(
         array, wanted = read(what), getattr(store, what)
         shape = side.statistics.scatter.shape[:1] + wanted.shape[1:]
         shape = shape if what == "scatter" else wanted.shape
-        require(
-            array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all()),
-            f"{name}: its {what} is {array.dtype} {array.shape}",
-        )
+        check_array(f"{name}: its {what}", array, np.float64, shape, largest=LARGEST)
         setattr(store, what, array)
     store.history = _restore_history(read, name, n, n_other, len(book))
     return store
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """Return the largest number that an array of a row store may hold."""
+    return LARGEST if array.dtype.kind == "f" else float(2**63)
 
 
 def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -> History:
