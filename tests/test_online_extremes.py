@@ -217,3 +217,28 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
     expected = model.predict_then_learn([(0, 7, 50.0)])
     centre, unit, forecasts = seen[0]
     assert expected[0] == pytest.approx(np.clip(centre + unit * forecasts[0], -100, 100))
+
+
+@pytest.mark.parametrize("options", [{}, {"history": "none"}, {"dtype": "float64"}], ids=str)
+@pytest.mark.parametrize("kind", ["clipped", "one-hot", "one outlier"])
+def test_new_users_with_the_ratings_of_others_leave_numbers(kind, options, tmp_path):
+    """Rounding online is more than the prior's scale of such tables."""
+    rng = np.random.default_rng(0)
+    users, items = np.nonzero(rng.random((60, 40)) < 0.5)
+    level = (rng.normal(size=(60, 2)) @ rng.normal(size=(40, 2)).T)[users, items]
+    place = np.arange(users.size)
+    ratings = {
+        "clipped": np.maximum(level, 1.5),
+        "one-hot": (place % 97 == 0).astype(float),
+        "one outlier": np.where(place == 7, 1e12, level),
+    }[kind]
+    model = HeMF(n_factors=4, max_sweeps=60, rng=0, n_jobs=1, **options)
+    model.fit((users, items, ratings))
+    for begin in range(0, 300, 60):
+        part = slice(begin, begin + 60)
+        model.partial_fit((users[part] + 3, items[part], ratings[part]))
+        mean, std = model.predict(users, items, return_std=True)
+        assert np.isfinite(mean).all()
+        assert (std > 0).all()
+    model.save(tmp_path / "model.hemf")
+    HeMF.load(tmp_path / "model.hemf")

@@ -151,10 +151,12 @@ class Communities:
 def with_floor(communities: Communities, prior: Prior) -> Communities:
     """Return communities whose W_d are at least `FLOOR` times the prior's W_0.
 
-    Σ_i E[y_i y_iᵀ] of any rows leaves W_d ≥ W_0. Where features' coefficients are uncertain, rows
-    give S + c (S P S - S) in place of S, which is right for all directions together. Where ratings
-    tell of some directions only and features are as many as rows, it can be below zero in these,
-    by more than W_0: then W_d would be no covariance.
+    Σ_i E[y_i y_iᵀ] of any rows leaves W_d ≥ W_0. Two things can take more than W_0 off it, so that
+    W_d would be no covariance. Online, what rows have given is stored, and taken back when they
+    change: of tables with hardly any noise, W_0 is less than the rounding. Where features'
+    coefficients are uncertain, rows give S + c (S P S - S) in place of S, which is right for all
+    directions together; where ratings tell of some directions only and features are as many as
+    rows, it can be below zero in these.
 
     >>> prior = Prior.start(2, variance=1.0, concentration=1.0, spread=1.0)
     >>> nothing = Statistics(np.ones(1), np.zeros((1, 2)), np.zeros((1, 2, 2)), 0.0)
@@ -171,12 +173,20 @@ def with_floor(communities: Communities, prior: Prior) -> Communities:
         np.linalg.cholesky(communities.scale - FLOOR * prior.scale)
         return communities
     except np.linalg.LinAlgError:
-        root = np.linalg.cholesky(prior.scale)
+        root = _root(prior.scale)
         inverse = np.linalg.inv(root)
         values, vectors = np.linalg.eigh(inverse @ communities.scale @ inverse.T)
         sides = root @ vectors  # W = L V diag(w) Vᵀ Lᵀ, W_0 = L Lᵀ
         scale = (sides * np.maximum(values, FLOOR)[:, None, :]) @ sides.transpose(0, 2, 1)
         return replace(communities, scale=0.5 * (scale + scale.transpose(0, 2, 1)))
+
+
+def _root(scale: Float64) -> Float64:
+    """Return L with L Lᵀ = W_0, or about that where rounding has left W_0 indefinite."""
+    try:
+        return np.asarray(np.linalg.cholesky(scale))
+    except np.linalg.LinAlgError:
+        return np.diag(np.sqrt(np.diagonal(scale)))
 
 
 def expected_log_det(scale: Float64, dof: Float64) -> Float64:

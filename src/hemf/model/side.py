@@ -112,9 +112,7 @@ class Side:
         """Bring q(π) and q(φ) to their optimum for these statistics and the present prior."""
         if statistics is not None:
             self.statistics = statistics
-        self.communities = community_posterior(self.statistics, self.prior)
-        if self.regression is not None:
-            self.communities = with_floor(self.communities, self.prior)
+        self.communities = with_floor(community_posterior(self.statistics, self.prior), self.prior)
 
     @property
     def stranger(self) -> tuple[Float64, Float64]:
