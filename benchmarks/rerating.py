@@ -14,8 +14,8 @@ same with forgetting=0.99; `passes` the same ratings over and over in random ord
 
 With `duplicates="mean"` (the default here) every rating counts, whatever the history, and errors in
 the end are compared with those of a batch fit of each pair's mean. With `--duplicates last` only a
-pair's latest rating counts while it is on record, so they are compared with a batch fit of the latest
-ratings; history "none" cannot know and counts all of them.
+pair's latest rating counts while it is on record, so they are compared with a batch fit of those;
+history "none" cannot know and counts all of them.
 
 Bars where the truth does not move: at most 1.2 times the error of the batch fit in the end; after a
 burn-in of 10 ratings for each pair never more than twice the lowest so far (where latest ratings
