@@ -53,7 +53,8 @@ class Call:
         vars(model)["_pending"] = self
         attributes = {**work(self.journal), "_pending": None}
         vars(model).update(attributes)
-        yield
+        if False:
+            yield  # a generator: the interpreter knows whether it is running
 
     @property
     def is_running(self) -> bool:
@@ -61,8 +62,14 @@ class Call:
         return bool(self._steps.gi_running)
 
     def run(self) -> None:
-        """Run it to its end."""
-        next(self._steps)
+        """Run it to its end.
+
+        A generator that has ended refers to nothing. One that waited at a ``yield`` would refer to
+        this object, which refers to it: only garbage collection would free them, and with them the
+        ratings of the call. Thousands of calls would then bring about collections of all objects of
+        the process, each of which takes longer than hundreds of calls.
+        """
+        next(self._steps, None)
 
 
 def change(model: Fitted, work: Work) -> None:
