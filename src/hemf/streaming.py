@@ -64,8 +64,9 @@ class Learner:
         """Let a journal undo whatever this learner does from now on; not one that is closed."""
         if not journal.is_open:
             return
-        for undo in (mappings_of([vars(self)]), self.users.mark(), self.items.mark()):
-            journal.add(undo)
+        journal.add(mappings_of([vars(self)]))
+        journal.add(self.users.mark())
+        journal.add(self.items.mark())
         self.state.journal = journal
         self.state.savepoint()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from itertools import repeat
 from typing import Any
 
@@ -227,19 +227,18 @@ class Vocabulary:
         >>> people.add(["bob"]), undo(), people.rows(["bob", "ann"])
         (array([1]), None, array([-1,  0]))
         """
-        before, size = vars(self).copy(), self._size
+        return partial(self._back_to, vars(self).copy())
 
-        def undo() -> None:
-            if self._size != size:  # it is put back last, so that this is done again if it must be
-                index, table = before["_index"], before["_table"]
-                if table is not None:
-                    table.forget(size)
-                if index is not None:
-                    for id in [id for id, row in index.items() if row >= size]:
-                        index.pop(id, None)
-            vars(self).update(before)
-
-        return undo
+    def _back_to(self, before: dict[str, Any]) -> None:
+        size = before["_size"]
+        if self._size != size:  # it is put back last, so that this is done again if it must be
+            index, table = before["_index"], before["_table"]
+            if table is not None:
+                table.forget(size)
+            if index is not None:
+                for id in [id for id, row in index.items() if row >= size]:
+                    index.pop(id, None)
+        vars(self).update(before)
 
     def _find(self, distinct: Distinct) -> NDArray[np.int64]:
         """Row of each distinct id, or -1."""

@@ -20,7 +20,7 @@ CALLS = {"journal", "_pending", "_lock", "_prepared"}
 """Attributes that are of calls rather than of a model."""
 FOUND = {
     "_in_use",
-    "_refreshed",
+    "_tables",
     "_stranger",
     "_folding",
     "_strangers",

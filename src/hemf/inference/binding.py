@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hemf.inference.journal import Journal
 from hemf.inference.settled import OTHER, spread
 from hemf.model.side import Side
 from hemf.model.stranger import expected_row
@@ -44,8 +45,11 @@ def make_ready(state: OnlineState) -> None:
     nothing = np.empty(0, np.int64)
     left, right = (state.stores[name].moments for name in OTHER)
     pair_moments(left, right, nothing, nothing, variance=True)
+    journal = Journal()
     for store in state.stores.values():
         store.history.reserve(nothing, nothing)
+        store.keep(journal, nothing)
+    journal.close()
 
 
 def of_batches(options: OnlineOptions) -> list[str]:

@@ -8,7 +8,7 @@ sitting: 8 bytes more.
 
 from __future__ import annotations
 
-import functools
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -304,10 +304,12 @@ class History:
         come, and all older entries are returned too.
         """
         if rows.size == 1 and not back:
-            row, added = int(rows[0]), int(n[0])
-            first, size = self._lists[:2, row].tolist()
-            old = max(size - window, 0)
-            span = slice(first + max(old - added, 0), first + old)
+            row = rows.item(0)
+            begin, size, _ = self._lists[:, row].tolist()
+            n_old = size - window
+            if n_old <= 0:
+                return np.zeros(0, np.int64)
+            span = slice(begin + max(n_old - n.item(0), 0), begin + n_old)
             return distinct(self.other[span].astype(np.int64))
         length = self.length[rows]
         old = np.minimum(length - window + n, length) if back else length - window
@@ -318,75 +320,30 @@ class History:
         step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         return distinct(self.other[np.repeat(first, count) + step].astype(np.int64))
 
-    def keep(self, rows: Integers, *, entries: bool = True) -> Undo:
-        """Return a function that puts the lists of these rows back as they are now.
-
-        Without ``entries``, those that there are will not change: others will be added.
-        """
-        if rows.size == 1:
-            return self._keep_one(int(rows[0]), entries)
-        lists, used, end = self._lists, self._used, int(self._used[0])
-        rows = rows.copy()
-        columns = lists.take(rows, axis=1)
-        pools = self._kept(columns[0], columns[1]) if entries else None
-
-        def undo() -> None:
-            lists[:, rows] = columns
-            used[0] = end
-            if pools is not None:
-                pools()
-
-        return undo
-
-    def _keep_one(self, row: int, entries: bool) -> Undo:
-        """Do so for one row, in a part of the time."""
-        lists, used, end = self._lists, self._used, int(self._used[0])
-        column = lists[:, row].tolist()
-        span = slice(column[0], column[0] + column[1])
-        pools = [self.other, self.code, self.sitting] if entries else []
-        kept = [pool[span].copy() for pool in pools]
-
-        def undo() -> None:
-            lists[:, row] = column
-            used[0] = end
-            for pool, before in zip(pools, kept, strict=True):
-                pool[span] = before
-
-        return undo
-
-    def _kept(self, start: Integers, length: Integers) -> Undo:
-        """Return a function that puts back the entries of lists."""
-        ends = np.cumsum(length)
-        at, size = ends - length, int(ends[-1]) if ends.size else 0
-        halves, width = self._halves()
-        pools = self.other, halves, self.sitting
-        kept = (
-            np.empty(size, np.int32),
-            np.empty(width * size, np.uint16),
-            np.empty(size if self.sitting.size else 0, np.int32),
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the lists as `hemf.kernels.undo` takes them."""
+        code, width = self.code, self.code.itemsize // 2
+        return (
+            self._lists,
+            self.other,
+            code if width == 1 else self._halves()[0],
+            width,
+            self.sitting,
         )
-
-        def copy(source: Any, begin: Integers, target: Any, to: Integers) -> None:
-            _kernels().gather(begin, length, *source[:2], width, source[2], to, *target)
-
-        copy(pools, start, kept, at)
-        return lambda: copy(kept, at, pools, start)
 
     def mark(self) -> Undo:
         """Return a function that puts back all but the content of the lists; see `RowStore.mark`.
 
         Rows that will be added are taken away.
         """
-        lists, n, own = self._lists, self._count, vars(self).copy()
-        used, end = self._used, int(self._used[0])
+        return partial(self._back_to, vars(self).copy(), int(self._used[0]))
 
-        def undo() -> None:
-            if self._count > n:
-                lists[:, n : self._count] = 0
-            used[0] = end
-            restore(vars(self), own)
-
-        return undo
+    def _back_to(self, before: dict[str, Any], end: int) -> None:
+        n = before["_count"]
+        if self._count > n:
+            before["_lists"][:, n : self._count] = 0
+        before["_used"][0] = end
+        restore(vars(self), before)
 
     def copy(self) -> History:
         """Return the same history, apart from this one."""
@@ -438,7 +395,7 @@ class _Kernels(NamedTuple):
     gather: Any
 
 
-@functools.cache
+@cache
 def _kernels() -> _Kernels:
     from hemf.kernels import lists
 

@@ -37,7 +37,7 @@ from hemf.inference.history import RatingBook, distinct
 from hemf.inference.journal import Journal
 from hemf.inference.online_moods import OnlineMoods
 from hemf.inference.online_options import OnlineOptions
-from hemf.inference.rowstore import RowStore
+from hemf.inference.rowstore import REFRESHED, RowStore
 from hemf.inference.savepoints import Undoable
 from hemf.inference.settled import OTHER, make_possible
 from hemf.inference.watch import Watch
@@ -429,7 +429,7 @@ class OnlineState(Undoable):
             side.refresh()
 
     def _refresh_rows(self, name: str, rows: Wholes, learn: bool, bound: Any) -> None:
-        self.keep_refreshed(name, rows)
+        self.keep(name, rows, REFRESHED)
         own, other, rules = bound or (*self._pair(name), binding.rules(self))
         common = binding.shared(self, name)
         memory = binding.scratch(own, common)

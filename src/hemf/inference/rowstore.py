@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hemf.inference.history import History
-from hemf.inference.journal import Undo, content_of, restore, rows_of
+from hemf.inference.journal import Journal, Undo, content_of, restore
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
@@ -24,7 +25,8 @@ MOST_PARTS = 4
 
 SUMS = ("gram", "moment", "square", "settled")
 """Of ratings that are no longer listed."""
-RECORDED = ("count", "pending", "chosen", *SUMS)
+COUNTED = ("count", "pending", "chosen")
+RECORDED = (*COUNTED, *SUMS)
 """What changes when a rating is recorded, before its row is refreshed."""
 OF_FEATURES = ("shift", "base", "chosen", "voice")
 """Tables that are there where features tell of rows."""
@@ -103,6 +105,49 @@ class RowArrays:
         )
 
 
+ALL_ARRAYS = tuple(RowArrays.__dataclass_fields__)
+REFRESHED = tuple(name for name in ALL_ARRAYS if name not in SUMS)
+"""What a refresh of a row may change."""
+_PARTS = {
+    1: SUMS,
+    2: COUNTED,
+    4: tuple(name for name in REFRESHED if name not in COUNTED),
+}
+"""Parts of a row that `hemf.kernels.undo` does not copy again."""
+PLACE = 8
+WHOLE = 24
+"""Parts of its list: where it is; that, and what is in it."""
+BITS = 5
+"""As in `hemf.kernels.undo`, which is not loaded before it is needed."""
+
+
+class _Tables:
+    """Addresses of `RowArrays` for `hemf.kernels.undo`; they hold as long as this object does."""
+
+    def __init__(self, arrays: RowArrays) -> None:
+        assert all(array.flags.c_contiguous for array in vars(arrays).values())
+        self.arrays = arrays
+        self.stamps = np.zeros(len(arrays.count), np.int64)
+        self._chosen: dict[tuple[str, ...], tuple[Wholes, int, int, int]] = {}
+
+    def chosen(self, names: tuple[str, ...]) -> tuple[Wholes, int, int, int]:
+        """Return address and row size of the arrays of these names, and the sum of the sizes.
+
+        Also the parts that they are of, and those that they are all of.
+        """
+        found = self._chosen.get(names)
+        if found is None:
+            arrays = [getattr(self.arrays, name) for name in names]
+            tables = np.array(
+                [(array.ctypes.data, array.nbytes // len(array)) for array in arrays if array.size],
+                np.int64,
+            ).reshape(-1, 2)
+            touched = sum(part for part, of in _PARTS.items() if set(of) & set(names))
+            covered = sum(part for part, of in _PARTS.items() if set(of) <= set(names))
+            found = self._chosen[names] = tables, int(tables[:, 1].sum()), touched, covered
+        return found
+
+
 class RowStore:
     """Rows of one side with their history and what they have given to their communities.
 
@@ -127,8 +172,7 @@ class RowStore:
         self.most_parts = most
         self.n_rows = 0
         self._in_use: dict[str, Any] | None = None
-        # What refreshes change of these.
-        self._refreshed: tuple[dict[str, Any] | None, list[Any]] = None, []
+        self._tables: _Tables | None = None
         self.history = History()
         parts = min(most, communities)
         self._arrays = replace(
@@ -161,7 +205,7 @@ class RowStore:
 
     def __getstate__(self) -> dict[str, Any]:
         # Copied, the parts in use would be arrays of their own.
-        return {**self.__dict__, "_in_use": None, "_refreshed": (None, [])}
+        return {**self.__dict__, "_in_use": None, "_tables": None}
 
     def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
         """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
@@ -204,42 +248,63 @@ class RowStore:
 
     def _replace(self, arrays: RowArrays, n_rows: int) -> None:
         """Put other arrays in the place of these, in one step that nothing can interrupt."""
-        self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None)
+        self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None, _tables=None)
 
-    def keep(self, rows: Wholes | None = None, only: Collection[str] | None = None) -> Undo:
-        """Return a function that puts rows back as they are now; without ``rows``, all of them.
+    def keep(
+        self,
+        journal: Journal,
+        rows: Wholes,
+        names: tuple[str, ...] = ALL_ARRAYS,
+        *,
+        lists: int = 0,
+    ) -> None:
+        """Let a journal put these rows back as they are now.
 
-        ``only`` are the names of those `RowArrays` that will change.
+        ``names`` are those of the `RowArrays` that will change. Of the rows' lists that is
+        `PLACE` where entries will be added, and `WHOLE` where those there are will change too.
         """
-        arrays = self.in_use()
-        if only is not None:
-            return rows_of([array for name in only if (array := arrays[name]).size], rows)
-        return rows_of([array for array in arrays.values() if array.size], rows)
+        tables = self._tables
+        if tables is None or tables.arrays is not self._arrays:
+            tables = self._tables = _Tables(self._arrays)
+        chosen, width, parts, noted = tables.chosen(names)
+        parts, noted = parts | lists, noted | lists
+        if rows.size == 1:
+            known = int(tables.stamps[rows[0]])
+            if known >> BITS == journal.stamp and known & parts == parts:
+                return
+        rows, copy_rows = np.ascontiguousarray(rows, np.int64), _copy_rows()
+        size = 2 + rows.size * (4 + width // 8 + 1)
+        while True:
+            buffer, at = journal.room(size)
+            copied = (
+                rows, chosen, tables.stamps, *self.history.arrays(), buffer, at, journal.stamp,
+                parts, noted,
+            )  # fmt: skip
+            # Until there is a copy, one of no rows is put back.
+            journal.add(partial(_put_back, tables, copied))
+            end = copy_rows(*copied, False)
+            if end <= buffer.size:
+                return
+            size = end - at
 
-    def keep_refreshed(self, rows: Wholes) -> Undo:
-        """Do so for rows that will be refreshed, which changes no sums."""
+    def keep_all(self, journal: Journal, names: Collection[str]) -> None:
+        """Let a journal put these of the `RowArrays` back as they are now."""
         arrays = self.in_use()
-        if self._refreshed[0] is not arrays:
-            filled = [array for name, array in arrays.items() if array.size and name not in SUMS]
-            self._refreshed = arrays, filled
-        return rows_of(self._refreshed[1], rows)
+        journal.add(content_of(*(arrays[name] for name in names if arrays[name].size)))
 
     def mark(self) -> Undo:
-        """Return a function that puts back all but the content of the rows and their history.
+        """Return a function that puts back all but the content of the arrays.
 
         Rows that will be added are taken away: what is not in use is zero.
         """
-        arrays, n, own = self._arrays, self.n_rows, vars(self).copy()
-        shared = content_of(self.size, self.first, self.scatter, self.totals)
+        return partial(self._back_to, vars(self).copy())
 
-        def undo() -> None:
-            if self.n_rows > n:  # it is put back last, so that this is done again if it must be
-                for array in vars(arrays).values():
-                    array[n : self.n_rows] = 0
-            shared()
-            restore(vars(self), own)
-
-        return undo
+    def _back_to(self, before: dict[str, Any]) -> None:
+        n = before["n_rows"]
+        if self.n_rows > n:  # it is put back last, so that this is done again if it must be
+            for array in vars(before["_arrays"]).values():
+                array[n : self.n_rows] = 0
+        restore(vars(self), before)
 
     def moments_and(self, mean: Float64, second: Float64) -> Moments:
         """Moments of the rows, in place, with one more at the end that is not one of them.
@@ -339,3 +404,15 @@ class RowStore:
         rows, slots = np.nonzero(arrays.listed[:n] >= 0)
         np.add.at(membership, (rows, arrays.listed[rows, slots]), arrays.parts[rows, slots, 0])
         self._replace(replace(arrays, membership=membership), n)
+
+
+@cache
+def _copy_rows() -> Any:
+    from hemf.kernels import undo
+
+    return undo.copy_rows.trusting(np.float64)  # one version, whatever the rows hold
+
+
+def _put_back(tables: _Tables, copied: tuple[Any, ...]) -> None:
+    """Put back what was copied; ``tables`` are here to be held as long as their addresses."""
+    _copy_rows()(*copied, True)

@@ -11,7 +11,14 @@ import numpy.typing as npt
 from hemf.inference.history import distinct
 from hemf.inference.journal import Journal, content_of, generator_state, mappings_of
 from hemf.inference.online_options import ALL
-from hemf.inference.rowstore import RECORDED, SUMS, RowStore
+from hemf.inference.rowstore import (
+    ALL_ARRAYS,
+    PLACE,
+    RECORDED,
+    SUMS,
+    WHOLE,
+    RowStore,
+)
 from hemf.inference.settled import OTHER
 
 if TYPE_CHECKING:
@@ -65,16 +72,16 @@ class Undoable:
             self.journal = journal = Journal()
         mark = journal.mark()
         own = vars(self)
-        mappings: list[dict[Any, Any]] = [
-            own,
-            vars(self.book),
-            *(vars(side) for side in self.sides.values()),
-        ]
+        mappings: list[dict[Any, Any]] = [own, vars(self.book)]
+        mappings += [vars(side) for side in self.sides.values()]
         mappings += [value for value in own.values() if type(value) is dict]
         for features in self.features.values():
             mappings += [vars(features), features.later]
+        arrays = [self.total]
+        for store in self.stores.values():
+            arrays += [store.size, store.first, store.scatter, store.totals]
         journal.add(mappings_of(mappings))
-        journal.add(content_of(self.total))
+        journal.add(content_of(*arrays))
         journal.add(generator_state(self.rng))
         for store in self.stores.values():
             journal.add(store.mark())
@@ -106,38 +113,22 @@ class Undoable:
         journal, store = self._open_journal, self.stores[name]
         if journal is None or journal.has(None, store):
             return
-        if rows is None or rows.size == store.n_rows:
+        if rows is None:
             if journal.once(None if only is None else tuple(only), store):
-                journal.add(store.keep(None, only))
+                store.keep_all(journal, ALL_ARRAYS if only is None else only)
         elif rows.size:
-            journal.add(store.keep(rows, only))
-
-    def keep_refreshed(self, name: str, rows: Wholes) -> None:
-        """Announce that rows of a side will be refreshed."""
-        journal, store = self._open_journal, self.stores[name]
-        if journal is None or journal.has(None, store):
-            return
-        if rows.size == store.n_rows:
-            self.keep(name)
-        elif rows.size:
-            journal.add(store.keep_refreshed(rows))
-
-    def keep_lists(self, name: str, rows: Wholes, *, entries: bool = True) -> None:
-        """Announce that the histories of these rows will change; see `History.keep`."""
-        journal = self._open_journal
-        if journal is not None and self.window != 0 and rows.size:
-            journal.add(self.stores[name].history.keep(rows, entries=entries))
+            store.keep(journal, rows, ALL_ARRAYS if only is None else tuple(only))
 
     def keep_outside(self, name: str, rows: Wholes, n: Any, *, back: bool = False) -> None:
         """Announce that ratings outside the newest of these rows will be summed up.
 
         That changes the rows and those of the other side; see `History.outside`.
         """
-        if self._open_journal is not None:
-            history, other = self.stores[name].history, OTHER[name]
-            partners = history.outside(rows, n, self.window, back=back)
-            self.keep(other, partners, SUMS)
-            self.keep_lists(other, partners)
+        journal = self._open_journal
+        if journal is not None:
+            partners = self.stores[name].history.outside(rows, n, self.window, back=back)
+            if partners.size:
+                self.stores[OTHER[name]].keep(journal, partners, SUMS, lists=WHOLE)
 
     def keep_moods(self, raters: Wholes | None = None) -> None:
         """Announce that the moods of these raters, or of all, will change."""
@@ -158,26 +149,31 @@ class Undoable:
 
     def keep_batch(self, rows: dict[str, Wholes]) -> None:
         """Announce that ratings of these rows of each side will be learnt at once."""
-        if self._open_journal is not None:
-            for name, own in rows.items():
-                touched = distinct(own)
-                self.keep(name, touched, RECORDED)
-                self.keep_lists(name, touched, entries=self.window > 0)
+        journal, window = self._open_journal, self.window
+        if journal is None:
+            return
+        lists = 0 if window == 0 else WHOLE if window > 0 else PLACE
+        for name, own in rows.items():
+            touched = distinct(own)
+            # To keep all of one row takes no longer, and what is kept is not kept again.
+            names = ALL_ARRAYS if touched.size == 1 else RECORDED
+            self.stores[name].keep(journal, touched, names, lists=lists)
 
     def keep_changed(self, rows: dict[str, Wholes], is_changed: npt.NDArray[np.bool_]) -> None:
         """Announce which ratings of a batch change or take back one that is listed."""
-        if self._open_journal is not None and self.is_complete and is_changed.any():
+        journal = self._open_journal
+        if journal is not None and self.is_complete and is_changed.any():
             for name, own in rows.items():
-                self.keep_lists(name, distinct(own[is_changed]))
+                self.stores[name].keep(journal, distinct(own[is_changed]), (), lists=WHOLE)
 
     def keep_stream(self, users: Wholes, items: Wholes) -> None:
         """Announce that these pairs will be rated one after the other."""
-        if self._open_journal is None:
+        journal, window = self._open_journal, self.window
+        if journal is None:
             return
         for name, own in (("user", users), ("item", items)):
             touched, counts = np.unique(own, return_counts=True)
-            self.keep(name, touched)
-            self.keep_lists(name, touched)
-            if self.window > 0:
+            self.stores[name].keep(journal, touched, lists=WHOLE if window != 0 else 0)
+            if window > 0:
                 self.keep_outside(name, touched, counts, back=True)
         self.keep_moods(distinct(users))
