@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ def prepare(
     except MemoryError:
         return None
     binding.make_ready(ready.state)
+    import_module("hemf.streaming")  # which imports this module
     return ready
 
 
