@@ -339,14 +339,15 @@ def make_rare_steps_frequent(patch: Any) -> None:
     patch(opening, "EXPLAINED", 0.0)
     patch(opening, "FIRST_RESTART", 20)
     patch(regroup, "FEWEST", 2)
-    evidence = regroup.community_evidence
+    gains = regroup.split_gains
 
-    def moody(statistics: Any, prior: Any) -> Any:
+    def moody(statistics: Any, prior: Any, splits: Any, *, tied: bool) -> Any:
         """Prefer more communities, and now and then fewer."""
         sign = 1.0 if round(1e6 * float(statistics.entropy)) % 3 else -1.0
-        return evidence(statistics, prior) + sign * 40.0 * min(statistics.size.size, 4)
+        more = 40.0 if statistics.size.size < 4 else 0.0
+        return gains(statistics, prior, splits, tied=tied) + sign * more
 
-    patch(regroup, "community_evidence", moody)
+    patch(regroup, "split_gains", moody)
 
 
 def answers_ctrl_c() -> bool:

@@ -17,7 +17,7 @@ from hemf.inference import moves
 from hemf.inference.empirical import learn_prior
 from hemf.inference.rowstore import RowStore
 from hemf.model.communities import Statistics, community_posterior
-from hemf.model.evidence import community_evidence
+from hemf.model.evidence import community_evidence, own_evidence, stick_evidence
 from hemf.model.hyper import Prior
 from hemf.model.packing import Float64, unpack
 from hemf.model.side import Side
@@ -32,10 +32,10 @@ CLEAR = 0.9  # mean share of rows' likeliest communities above which these are c
 SEVERAL = 0.05  # share of a side's rows that must be in the second largest of them
 
 
-def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: None) -> bool:
+def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda only: None) -> bool:
     """Drop empty communities, merge those that are alike, and put the largest first.
 
-    ``announce`` is called before rows are changed.
+    ``announce`` is called before rows are changed, with the names of those `RowArrays` that are.
     """
     dropped = _drop_empty(side, store, announce)
     before = store.size.size
@@ -53,7 +53,10 @@ def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: Non
     target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
         return dropped
-    announce()
+    # What rows give to their communities changes only where two of these become one. There is so
+    # much of it that keeping it for nothing would take longer than all else here.
+    are_merged = trial.n_communities < before
+    announce(only=("listed", "entropy", *(("parts",) if are_merged else ())))
     _settle_entropy(store, target)
     store.regroup(target.astype(np.int64), trial.n_communities)
     store.take_statistics(trial.statistics)
@@ -61,7 +64,7 @@ def tidy(side: Side, store: RowStore, announce: Callable[[], None] = lambda: Non
     return True
 
 
-def _drop_empty(side: Side, store: RowStore, announce: Callable[[], None]) -> bool:
+def _drop_empty(side: Side, store: RowStore, announce: Callable[..., None]) -> bool:
     """Forget communities that no row belongs to; what little rows have given them goes too."""
     alive = np.flatnonzero(store.size >= moves.EMPTY)
     if not 0 < alive.size < store.size.size:
@@ -74,7 +77,7 @@ def _drop_empty(side: Side, store: RowStore, announce: Callable[[], None]) -> bo
         rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
         lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
         kept = replace(kept, scatter=kept.scatter - unpack(lost))
-    announce()
+    announce(only=("listed",))
     store.regroup(target, alive.size)
     store.take_statistics(kept)
     return True
@@ -160,9 +163,8 @@ def find_split(side: Side, store: RowStore, rows: Wholes) -> Split | None:
     """
     statistics = store.statistics
     prior = judging_prior(side, statistics)
-    now = community_evidence(statistics, prior)
-    best_gain, best_community = 0.0, -1
-    best_rows: Wholes | None = None
+    found: list[Split] = []
+    given: list[Float64] = []
     main = store.listed[rows, 0]  # its likeliest community
     for d in np.unique(main[main >= 0]).tolist():
         members = rows[main == d]
@@ -178,13 +180,40 @@ def find_split(side: Side, store: RowStore, rows: Wholes) -> Split | None:
         choices = [half for half in choices if np.count_nonzero(half) >= FEWEST]
         if not choices:
             continue
-        moved = np.array(choices, np.float64) @ _given(store, members, d)
-        for chosen, given in zip(choices, moved, strict=True):
-            split = _split(statistics, d, given, tied=side.tied)
-            gain = community_evidence(split, prior) - now
-            if gain > best_gain:
-                best_gain, best_community, best_rows = gain, d, members[chosen]
-    return None if best_rows is None else Split(best_community, best_rows)
+        given += list(np.array(choices, np.float64) @ _given(store, members, d))
+        found += [Split(d, members[half]) for half in choices]
+    if not found:
+        return None
+    splits = [(split.community, part) for split, part in zip(found, given, strict=True)]
+    gains = split_gains(statistics, prior, splits, tied=side.tied)
+    best = int(np.argmax(gains))
+    return found[best] if gains[best] > 0.0 else None
+
+
+def split_gains(
+    statistics: Statistics, prior: Prior, splits: list[tuple[int, Float64]], *, tied: bool
+) -> Float64:
+    """By how much the bound rises with each split: a community, and what would leave it."""
+    after = [_split(statistics, d, given, tied=tied) for d, given in splits]
+    now = community_evidence(statistics, prior)
+    if tied:
+        return np.array([community_evidence(split, prior) - now for split in after])
+    # All but two communities are as they were: to look at all of them takes far longer.
+    before = own_evidence(statistics.size, statistics.first, statistics.firm, prior)
+    pairs = [split.select(np.array([d, -1])) for split, (d, _) in zip(after, splits, strict=True)]
+    changed = own_evidence(
+        np.array([pair.size for pair in pairs]),
+        np.array([pair.first for pair in pairs]),
+        np.array([pair.firm for pair in pairs]),
+        prior,
+    )
+    gains = np.empty(len(splits))
+    for k, (d, _) in enumerate(splits):
+        own = np.append(before, changed[k, 1])
+        own[d] = changed[k, 0]
+        sticks = float(stick_evidence(after[k].size, prior.concentration))
+        gains[k] = sticks + float(own.sum()) - now
+    return gains
 
 
 def make_split(side: Side, store: RowStore, split: Split) -> None:
