@@ -14,6 +14,7 @@ from hemf.inference import rowstore
 from hemf.inference.history import History
 from hemf.inference.journal import Journal
 from hemf.inference.rowstore import ALL_ARRAYS, SUMS, WHOLE, RowArrays, RowStore
+from hemf.inference.savepoints import _mappings
 from hemf.kernels import undo
 from hemf.model.layout import Layout
 
@@ -156,3 +157,11 @@ def test_a_call_leaves_nothing_to_garbage_collection():
         assert seen() is None
     finally:
         gc.enable()
+
+
+def test_all_dictionaries_of_a_state_are_kept():
+    model = HeMF(n_factors=2, rng=0)
+    model.partial_fit([(1, 2, 3.0), (2, 2, 4.0)])
+    state = model._learner.state
+    found = [name for name, value in vars(state).items() if isinstance(value, dict)]
+    assert sorted(found) == sorted(_mappings(type(state)))

@@ -305,12 +305,11 @@ class History:
         """
         if rows.size == 1 and not back:
             row = rows.item(0)
-            begin, size, _ = self._lists[:, row].tolist()
-            n_old = size - window
+            n_old = self._lists.item(1, row) - window
             if n_old <= 0:
                 return np.zeros(0, np.int64)
-            span = slice(begin + max(n_old - n.item(0), 0), begin + n_old)
-            return distinct(self.other[span].astype(np.int64))
+            end = self._lists.item(0, row) + n_old
+            return distinct(self.other[end - min(n_old, n.item(0)) : end].astype(np.int64))
         length = self.length[rows]
         old = np.minimum(length - window + n, length) if back else length - window
         if not (old > 0).any():

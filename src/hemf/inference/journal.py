@@ -66,7 +66,7 @@ class Journal:
         """Return a buffer with room for a copy of this size, and where that is: begun, and empty.
 
         >>> buffer, at = Journal().room(3)
-        >>> at, buffer[at]
+        >>> at, int(buffer[at])
         (1, 0)
         """
         buffer = self._buffer

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hemf.inference.binding import patience
 from hemf.inference.history import distinct
 from hemf.inference.journal import Journal, content_of, generator_state, mappings_of
 from hemf.inference.online_options import ALL
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
     from hemf.model.side import Side
 
 Wholes = npt.NDArray[np.int64]
+
+
+@cache
+def _mappings(cls: Any) -> list[str]:
+    """Names of the fields of a state that are dictionaries."""
+    return [field.name for field in fields(cls) if str(field.type).startswith("dict[")]
 
 
 class Undoable:
@@ -74,18 +83,19 @@ class Undoable:
         own = vars(self)
         mappings: list[dict[Any, Any]] = [own, vars(self.book)]
         mappings += [vars(side) for side in self.sides.values()]
-        mappings += [value for value in own.values() if type(value) is dict]
+        cls: Any = type(self)
+        mappings += [own[name] for name in _mappings(cls)]
         for features in self.features.values():
             mappings += [vars(features), features.later]
         arrays = [self.total]
+        add = journal.add
         for store in self.stores.values():
             arrays += [store.size, store.first, store.scatter, store.totals]
-        journal.add(mappings_of(mappings))
-        journal.add(content_of(*arrays))
-        journal.add(generator_state(self.rng))
-        for store in self.stores.values():
-            journal.add(store.mark())
-            journal.add(store.history.mark())
+            add(store.mark())
+            add(store.history.mark())
+        add(mappings_of(mappings))
+        add(content_of(*arrays))
+        add(generator_state(self.rng))
         if self.moods is not None:
             journal.add(self.moods.mark())
         return mark
@@ -155,8 +165,9 @@ class Undoable:
         lists = 0 if window == 0 else WHOLE if window > 0 else PLACE
         for name, own in rows.items():
             touched = distinct(own)
-            # To keep all of one row takes no longer, and what is kept is not kept again.
-            names = ALL_ARRAYS if touched.size == 1 else RECORDED
+            # One row that is refreshed at once is kept in one step rather than two.
+            is_refreshed = touched.size == 1 and patience(self.options, name) == 0.0
+            names = ALL_ARRAYS if is_refreshed else RECORDED
             self.stores[name].keep(journal, touched, names, lists=lists)
 
     def keep_changed(self, rows: dict[str, Wholes], is_changed: npt.NDArray[np.bool_]) -> None:
