@@ -66,8 +66,8 @@ class Call:
 
         A generator that has ended refers to nothing. One that waited at a ``yield`` would refer to
         this object, which refers to it: only garbage collection would free them, and with them the
-        ratings of the call. Thousands of calls would then bring about collections of all objects of
-        the process, each of which takes longer than hundreds of calls.
+        ratings of the call. A collection of all objects of the process takes longer than dozens of
+        calls, and each such call would bring the next one nearer.
         """
         next(self._steps, None)
 
