@@ -60,6 +60,7 @@ BAD = {
     "implicit_features": [None, "yes", 2],
     "moods": [None, "yes", 2],
     "history": ["some", 0, -3, 2.5, True],
+    "buffer": [-1, 0.5, "many", True, None],
     "forgetting": [0.0, 1.5, "x", (1.0, 2.0), (0.9,)],
     "refresh": [-1.0, "x"],
     "max_online_communities": [0, 2.5],

@@ -127,16 +127,16 @@ def begin(model: HeMF, values: Values, options: OnlineOptions, journal: Journal)
 
 
 def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
-    if old.counts_repeats != new.counts_repeats:
-        raise ParameterError(
-            'duplicates cannot be changed to or from "mean" once a model has learnt online; '
-            "set it before the first partial_fit"
-        )
     if old.window != new.window:
         raise ParameterError(
             "history cannot be changed once a model has learnt online: what is not kept cannot "
             "come back; set it before the first partial_fit",
             value=new.window,
+        )
+    if old.counts_repeats != new.counts_repeats:
+        raise ParameterError(
+            'duplicates cannot be changed to or from "mean" once a model has learnt online; '
+            "set it before the first partial_fit"
         )
 
 

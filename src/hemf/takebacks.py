@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -183,7 +184,7 @@ def check_removed(
         user_rows = learner.users.rows(user_ids.decode())
         item_rows = learner.items.rows(item_ids.decode())
         given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
-    there: set[tuple[int, int]] = set()
+    there: Counter[tuple[int, int]] = Counter()
     for name, rows in (("user", taken.users), ("item", taken.items)):
         known = rows[rows >= 0]
         counts = np.bincount(known, minlength=state.stores[name].n_rows)
@@ -202,8 +203,8 @@ def check_removed(
     ):
         ids = taken.ids[0].item(row), taken.ids[1].item(row)
         rated = user >= 0 and item >= 0 and has_rated(state, user, item)
-        again = (user, item) in there and not state.options.counts_repeats
-        if not rated or again:
+        before = there[user, item]
+        if not rated or (before and before >= times_listed(state, user, item)):
             raise DataError(
                 f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
                 f"at row {row}",
@@ -217,12 +218,17 @@ def check_removed(
                 value=ids,
                 row=row,
             )
-        there.add((user, item))
+        there[user, item] += 1
+
+
+def times_listed(state: OnlineState, user: int, item: int) -> int:
+    """How many ratings of a pair are listed; more than one where each counts."""
+    return int((state.stores["user"].history.row(user)[0] == item).sum())
 
 
 def has_rated(state: OnlineState, user: int, item: int) -> bool:
     """Whether a pair may have been rated: it is listed, or both have ratings that are not."""
-    if bool((state.stores["user"].history.row(user)[0] == item).any()):
+    if times_listed(state, user, item):
         return True
     rows = (state.stores["user"], user), (state.stores["item"], item)
     return all(store.count[row] > store.history.length[row] for store, row in rows)

@@ -144,11 +144,11 @@ def spoken(side: Side) -> dict[str, Any]:
     return {"how_many": np.ascontiguousarray(words.how_many), "logs": words.logs.array}
 
 
-def patience(state: OnlineState, name: str) -> float:
+def patience(options: OnlineOptions, window: int, name: str) -> float:
     """Return what part of a row's ratings may wait until it is refreshed."""
-    if state.options.thorough:
+    if options.thorough:
         return 0.0
-    return PATIENCE[name] * (UNLISTED if state.window == 0 else 1.0)
+    return PATIENCE[name] * (UNLISTED if window == 0 else 1.0)
 
 
 def shared(state: OnlineState, name: str) -> Any:
@@ -165,7 +165,7 @@ def shared(state: OnlineState, name: str) -> Any:
         error_unit=state.error_unit(name),
         spread=spread(state, OTHER[name]),
         keep=float(state.options.forgetting[name]),
-        patience=patience(state, name),
+        patience=patience(state.options, state.window, name),
         change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
 

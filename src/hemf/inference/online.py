@@ -443,7 +443,7 @@ class OnlineState(Undoable):
     def _due(self, name: str, rows: Wholes) -> Wholes:
         """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
         touched, store, other = distinct(rows), self.stores[name], OTHER[name]
-        wait = binding.patience(self, name)
+        wait = binding.patience(self.options, self.window, name)
         if wait == 0.0:
             return touched
         changed = self.stores[other].totals[2] - store.met[touched]

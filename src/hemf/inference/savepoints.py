@@ -166,7 +166,7 @@ class Undoable:
         for name, own in rows.items():
             touched = distinct(own)
             # One row that is refreshed at once is kept in one step rather than two.
-            is_refreshed = touched.size == 1 and patience(self.options, name) == 0.0
+            is_refreshed = touched.size == 1 and patience(self.options, window, name) == 0.0
             names = ALL_ARRAYS if is_refreshed else RECORDED
             self.stores[name].keep(journal, touched, names, lists=lists)
 
