@@ -19,7 +19,7 @@ TOLERANCE = 3e-3  # root mean square of the moves of a side's means, standardise
 
 
 def converge(state: OnlineState) -> None:
-    """Pass over all rows until they hardly move; where ratings are plenty, learn W0 too."""
+    """Pass over all rows, and learn hyper-parameters, until rows hardly move."""
     for _ in range(MAX_PASSES):
         before = {name: store.mean.copy() for name, store in state.stores.items()}
         pass_over(state)
@@ -31,7 +31,7 @@ def converge(state: OnlineState) -> None:
                     side.communities,
                     evb=state.options.evb,
                     structure=True,
-                    scale=state.has_plenty,
+                    scale=True,
                 )
                 side.refresh()
         moves = [np.sqrt(np.mean((state.stores[name].mean - before[name]) ** 2)) for name in SIDES]

@@ -67,9 +67,11 @@ def _sum_up(state: OnlineState) -> None:
 def end_buffering(state: OnlineState) -> None:
     """Keep from now on what the history asks for, and sum up the other ratings.
 
-    Rows are brought to their optimum before: what sums hold is corrected only slowly.
+    Where ratings are plenty, rows and priors are brought to their optimum before: what sums hold is
+    corrected only slowly. Where they are few, that would close directions which later ratings need.
     """
-    converge(state)
+    if state.has_plenty:
+        converge(state)
     state.is_buffering = False
     for store in state.stores.values():
         store.begin_sums()
