@@ -19,7 +19,7 @@ from hemf.options import (
 from hemf.parameters import functions
 from hemf.ratings import Ratings, pairs_from_any
 from hemf.sideinfo import side_information
-from hemf.training import error_on, hold_out, standardised, warn_of_equal
+from hemf.training import error_on, hold_out, standardised, warn_of_equal, warn_of_outlier
 from hemf.transaction import settle
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def fit(
     if not data.n_ratings:
         raise DataError("there are no ratings to learn from")
     warn_of_equal(data)
+    if model.rating_range == "observed":
+        warn_of_outlier(data)
     if options.moods and data.timestamps is None:
         raise DataError(
             "moods are learnt from when ratings were given, and these have no timestamps; give a "

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf.errors import DataError, DataWarning, warn_caller
+from hemf.errors import DataError, DataWarning, OutlierWarning, warn_caller
 from hemf.ratings import Ratings, Sparse, pairs_from_any
 from hemf.reading.readers import read_columns
 
 if TYPE_CHECKING:
     from hemf.engines.threads import Rows
     from hemf.inference.batch import BatchState
+
+FAR = 10.0
+"""Times as wide as that of all others, the range that a single rating makes an outlier with."""
+MIN_RATINGS = 20
 
 Floats = npt.NDArray[np.float64]
 Wholes = npt.NDArray[np.int64]
@@ -47,6 +51,23 @@ def warn_of_equal(ratings: Ratings) -> None:
             "predict that everywhere. If these are clicks or purchases, add pairs that were not "
             "chosen, rated 0, or give ratings that differ, such as counts or durations",
             DataWarning,
+        )
+
+
+def warn_of_outlier(ratings: Ratings) -> None:
+    """Warn of one rating far outside all others, which is likely to be a typing error."""
+    values = ratings.by_user.values
+    if values.size < MIN_RATINGS:
+        return
+    ends = np.partition(values, [0, 1, values.size - 2, values.size - 1])
+    low, second, last, high = (float(ends[k]) for k in (0, 1, -2, -1))
+    if high - low > FAR * (last - second) > 0.0:
+        value, others = (high, (low, last)) if high - last > second - low else (low, (second, high))
+        warn_caller(
+            f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if it "
+            "is a mistake, correct it and fit again, and declare rating_range to have such ratings "
+            "refused",
+            OutlierWarning,
         )
 
 

@@ -54,6 +54,7 @@ def test_whole_numbers_and_truth_values_are_ratings():
         (-INF, "-inf at row 2 is not finite"),
         (None, "at row 2 is missing"),
         ("good", "'good' at row 2 is not a number"),
+        ("1_0", "'1_0' at row 2 is not a number"),
         ("", "'' at row 2 is not a number"),
         (1e39, "1e\\+39 at row 2 is too large"),
         (10**400, "at row 2 is too large"),

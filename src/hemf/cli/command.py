@@ -14,7 +14,7 @@ import typer
 
 from hemf.cli.output import Output
 from hemf.cli.standard import StandardFiles
-from hemf.errors import DataWarning, HemfError, HemfWarning, UnknownIdWarning
+from hemf.errors import DataWarning, DuplicateWarning, HemfError, HemfWarning, UnknownIdWarning
 
 INTERRUPTED = 130
 
@@ -63,7 +63,7 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
             def show(message: Warning | str, *_: Any, **__: Any) -> None:
                 if str(message) not in said:
                     said.add(str(message))
-                    if isinstance(message, DataWarning | UnknownIdWarning):
+                    if isinstance(message, DataWarning | DuplicateWarning | UnknownIdWarning):
                         output.warning(str(message))
                     else:
                         output.remark(f"warning: {message}")

@@ -153,6 +153,8 @@ def _numbers_from_objects(values: NDArray[Any], what: str) -> NDArray[Any]:
     for row, value in enumerate(values):
         if value is None or (is_missing(value) and not isinstance(value, float)):
             raise _missing(what, row)
+        if isinstance(value, str) and "_" in value:  # which Python takes for part of a number
+            raise _not_a("number", value, row, what)
         try:
             numbers[row] = float(value)
         except OverflowError:
