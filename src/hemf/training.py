@@ -64,9 +64,9 @@ def warn_of_outlier(ratings: Ratings) -> None:
     if high - low > FAR * (last - second) > 0.0:
         value, others = (high, (low, last)) if high - last > second - low else (low, (second, high))
         warn_caller(
-            f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if it "
-            "is a mistake, correct it and fit again, and declare rating_range to have such ratings "
-            "refused",
+            f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if "
+            "it is a mistake, correct it and fit again, and declare rating_range to have such "
+            "ratings refused",
             OutlierWarning,
         )
 
