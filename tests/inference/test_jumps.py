@@ -106,13 +106,14 @@ def test_a_jump_that_fails_leaves_all_as_it_was(window: int) -> None:
 
 
 @pytest.mark.parametrize("window", [ALL, 3])
-def test_a_jump_that_pays_is_kept(window: int) -> None:
+def test_a_jump_that_pays_is_kept(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
     state, rng = state_of(window), np.random.default_rng(0)
     ruin(state)
     pass_over(state)
     before = state.stores["user"].mean.copy()
     state.rng = rng
-    assert jumps.try_jump(state, mend, nothing, margin=-1.0)
+    assert jumps.try_jump(state, mend, nothing)
     assert (state.stores["user"].mean != before).any()
     assert state.rng is rng  # the caller's own
     for name in SIDES:  # sides look at the rows of the copy that was taken
@@ -124,15 +125,20 @@ def test_a_jump_that_pays_is_kept(window: int) -> None:
 def test_a_split_that_does_not_pay_is_not_made(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jumps, "pays", lambda *arguments: False)
     start = planted(np.random.default_rng(8), SETTINGS[0], users=(30, 26), found={"user": 1})
     state = adopted(start, window=window)
+    some = np.arange(20)
+    jumps.remember(state, some, some, np.zeros(20, np.int64))
     state.searched["user"] = -1e9
-    before = contents(state)
+    before, errors = contents(state), iter([np.zeros(20), np.ones(20)])
+    monkeypatch.setattr(jumps, "squared_errors", lambda *_: next(errors))
     shared.search(state, "user")
+    assert not list(errors)  # a split was made, and judged
     after = contents(state)
     before["searched"] = after["searched"]
     assert_same(after, before)
+    pass_over(state)
+    assert_nothing_drifted(state)
 
 
 def test_a_stream_does_not_start_again_where_that_does_not_pay(

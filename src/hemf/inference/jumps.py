@@ -1,17 +1,18 @@
 """Jumps: changes that are no steps up the bound, kept only where they pay.
 
-Opening directions or a community, widening the prior and starting again all lower the bound at
-first. Each is made on a copy of the state. The rows of the copy settle, as do those of a second
-copy without the jump. Both have forgotten some recent ratings before, and the one that predicts
-these better is better. Only where there are too few of them, the bound decides: of a direction that
-has just opened it says the opposite of what held-out ratings say for dozens of passes. The state
-itself does not change unless the jump pays, so that there is nothing to undo.
+Opening directions, widening the prior and starting again all lower the bound at first. Each is made
+on a copy of the state. The rows of the copy settle, as do those of a second copy without the jump.
+Both have forgotten some recent ratings before, and the one that predicts these better is better.
+Only where there are too few of them, the bound decides: of a direction that has just opened it says
+the opposite of what held-out ratings say for dozens of passes. The state itself does not change
+unless the jump pays, so that there is nothing to undo. (A community that opens is judged in place:
+`shared.search`.)
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,18 +48,15 @@ def try_jump(
     *,
     passes: int = 1,
     at_least: int = SURE,
-    sides: Collection[str] = SIDES,
-    margin: float = MARGIN,
 ) -> bool:
     """Make a jump if it pays, and return whether it did.
 
     ``jump`` changes a state and returns whether there was anything to change; ``settle`` lets the
     rows follow, ``at_least`` so many times before the jump is judged, and up to ``passes`` times
-    until it pays. Neither may change rows of other sides than ``sides``, nor the ratings on record.
-    ``margin`` is as in `pays`.
+    until it pays. Neither may change the ratings on record.
     """
-    control, held_back = without_some(state, sides)
-    trial = copied(control, sides)
+    control, held_back = without_some(state)
+    trial = copied(control)
     if not jump(trial):
         return False
     now = -np.inf
@@ -68,9 +66,9 @@ def try_jump(
             settle(control)
         if number < min(at_least, passes) - 1:
             continue
-        if pays(trial, control, held_back, margin):
+        if pays(trial, control, held_back):
             if held_back.size:  # once more, with the ratings that were held back
-                trial = copied(state, sides)
+                trial = copied(state)
                 jump(trial)
                 for _ in range(number + 1):
                     settle(trial)
@@ -83,7 +81,7 @@ def try_jump(
     return False
 
 
-def without_some(state: OnlineState, sides: Collection[str]) -> tuple[OnlineState, Wholes]:
+def without_some(state: OnlineState) -> tuple[OnlineState, Wholes]:
     """Return a copy that has forgotten some recent ratings, and these: user, item and code.
 
     Where they would be too few to judge by, none.
@@ -93,7 +91,7 @@ def without_some(state: OnlineState, sides: Collection[str]) -> tuple[OnlineStat
     held_back = state.recent[::-1][last]
     most = min(HELD_BACK, state.n_ratings // 10)
     if most < FEWEST or held_back.shape[0] < FEWEST:
-        return copied(state, sides), np.zeros((0, 3), np.int64)
+        return copied(state), np.zeros((0, 3), np.int64)
     trial = copied(state)
     for store in trial.stores.values():
         store.history = store.history.copy()
@@ -104,18 +102,17 @@ def without_some(state: OnlineState, sides: Collection[str]) -> tuple[OnlineStat
     return trial, held_back
 
 
-def pays(trial: OnlineState, control: OnlineState, held_back: Wholes, margin: float) -> bool:
+def pays(trial: OnlineState, control: OnlineState, held_back: Wholes) -> bool:
     """Whether a state with a jump explains ratings better than one without.
 
-    Errors of ratings that were held back must be smaller by ``margin`` standard errors; below 0,
-    they must not be larger by more than that. Without any, the bound decides, if it is known.
+    Errors of ratings that were held back must be smaller by `MARGIN` standard errors. Without any,
+    the bound decides, if it is known.
     """
     if not held_back.size:
-        if trial.knows_total or trial.lists_all:
-            return worth(trial, held_back) > worth(control, held_back)
-        return margin < 0.0
+        known = trial.knows_total or trial.lists_all
+        return known and worth(trial, held_back) > worth(control, held_back)
     gain = squared_errors(control, held_back) - squared_errors(trial, held_back)
-    return bool(gain.mean() > margin * gain.std() / np.sqrt(gain.size))
+    return bool(gain.mean() > MARGIN * gain.std() / np.sqrt(gain.size))
 
 
 def worth(state: OnlineState, held_back: Wholes) -> float:
@@ -147,18 +144,13 @@ def remember(state: OnlineState, users: Wholes, items: Wholes, codes: Wholes) ->
     state.recent = np.concatenate([state.recent, new])[-RECENT:]
 
 
-def copied(state: OnlineState, sides: Collection[str] = SIDES) -> OnlineState:
-    """Return a state that can change without this one: the rows of ``sides``, and all they share.
-
-    Ratings on record and the rows of other sides are those of this state.
-    """
+def copied(state: OnlineState) -> OnlineState:
+    """Return a state that can change without this one; the ratings on record are this one's."""
     counters: dict[str, Any] = {name: dict(getattr(state, name)) for name in _COUNTERS}
     trial = replace(
         state,
         sides={name: replace(side) for name, side in state.sides.items()},
-        stores={
-            name: store.copy() if name in sides else store for name, store in state.stores.items()
-        },
+        stores={name: store.copy() for name, store in state.stores.items()},
         total=state.total.copy(),
         features={
             name: replace(features, later=dict(features.later))
