@@ -127,3 +127,12 @@ def test_nameless_columns_go_by_position():
 )
 def test_a_first_line_of_names_is_told_from_one_of_data(line, columns, rated, expected):
     assert is_header(line.split(","), columns, rated=rated) is expected
+
+
+@pytest.mark.parametrize(
+    "names", [["user", "user", "item", "rating"], ["user", "item", "rating", "rating"]]
+)
+def test_a_name_that_several_columns_have_is_refused(names):
+    with pytest.raises(DataError, match="2 columns are called"):
+        locate(names, 4, None, rated=True, where="ratings.csv")
+    assert locate(names, 4, (0, 2, 3), rated=True, where="ratings.csv")["item"] == 2

@@ -108,6 +108,8 @@ def labels_of(value: Any, several: bool) -> list[Any]:
 
     >>> labels_of("Action|Comedy", True), labels_of("Action|Comedy", False), labels_of(None, True)
     (['Action', 'Comedy'], ['Action|Comedy'], [])
+    >>> labels_of({"Comedy", "Action"}, True)
+    ['Action', 'Comedy']
     """
     if value is None:
         return []
@@ -115,6 +117,8 @@ def labels_of(value: Any, several: bool) -> list[Any]:
         parts = [part.strip() for part in value.split(SEPARATOR)] if several else [value]
         return list(dict.fromkeys(part for part in parts if part))
     parts = list(value) if isinstance(value, MANY) else [value]
+    if isinstance(value, set | frozenset):  # whose order differs from process to process
+        parts.sort(key=str)
     plain = [part.item() if isinstance(part, np.generic) else part for part in parts]
     there = [part for part in plain if part is not None and part == part]  # NaN is not itself
     return list(dict.fromkeys(part if isinstance(part, PLAIN) else str(part) for part in there))

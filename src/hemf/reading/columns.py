@@ -71,6 +71,8 @@ def locate(
             continue  # a sequence without a timestamp: none is wanted
         position = _by_alias(role, names) if names is not None else ROLES.index(role)
         if position is not None and position < width:
+            if names is not None:
+                position = _position(names[position], names, width, where)  # only one is called so
             positions[role] = position
         elif role in required:
             missing.append(role)
@@ -141,7 +143,11 @@ def _position(choice: Any, names: Sequence[Any] | None, width: int, where: str) 
     if len(matches) == 1:
         return matches[0]
     if len(matches) > 1:
-        raise DataError(f"{where}: {len(matches)} columns are called {choice!r}", value=choice)
+        raise DataError(
+            f"{where}: {len(matches)} columns are called {choice!r}; rename all but one, or "
+            "choose columns by position",
+            value=choice,
+        )
     if isinstance(choice, int) and 0 <= choice < width:
         return choice
     without = "" if names is not None else " (they have no names: choose by position)"
