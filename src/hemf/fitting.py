@@ -55,7 +55,7 @@ def fit(
     if not data.n_ratings:
         raise DataError("there are no ratings to learn from")
     warn_of_equal(data)
-    if model.rating_range == "observed":
+    if isinstance(model.rating_range, str):
         warn_of_outlier(data)
     if options.moods and data.timestamps is None:
         raise DataError(

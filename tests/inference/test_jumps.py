@@ -127,10 +127,10 @@ def test_a_split_that_does_not_pay_is_not_made(
 ) -> None:
     start = planted(np.random.default_rng(8), SETTINGS[0], users=(30, 26), found={"user": 1})
     state = adopted(start, window=window)
-    some = np.arange(20)
-    jumps.remember(state, some, some, np.zeros(20, np.int64))
+    some = np.zeros(jumps.FEWEST, np.int64)
+    jumps.remember(state, some, some, some)
     state.searched["user"] = -1e9
-    before, errors = contents(state), iter([np.zeros(20), np.ones(20)])
+    before, errors = contents(state), iter([np.zeros(some.size), np.ones(some.size)])
     monkeypatch.setattr(jumps, "squared_errors", lambda *_: next(errors))
     shared.search(state, "user")
     assert not list(errors)  # a split was made, and judged

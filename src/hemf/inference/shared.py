@@ -180,7 +180,7 @@ def search(state: OnlineState, name: str) -> None:
     store.judged[recent] = 0  # weigh all communities the next time
     state.refresh(name, split.rows, learn=False)
     gain = before - jumps.squared_errors(state, state.recent)
-    if gain.size and gain.mean() < -jumps.MARGIN * gain.std() / np.sqrt(gain.size):
+    if gain.size >= jumps.FEWEST and gain.mean() < -jumps.MARGIN * gain.std() / np.sqrt(gain.size):
         state.back_to(mark)
     state.release(mark)
 
