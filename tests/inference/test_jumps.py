@@ -131,7 +131,7 @@ def test_a_split_that_does_not_pay_is_not_made(
     jumps.remember(state, some, some, some)
     state.searched["user"] = -1e9
     before, errors = contents(state), iter([np.zeros(some.size), np.ones(some.size)])
-    monkeypatch.setattr(jumps, "squared_errors", lambda *_: next(errors))
+    monkeypatch.setattr(jumps, "left_out_errors", lambda *_: next(errors))
     shared.search(state, "user")
     assert not list(errors)  # a split was made, and judged
     after = contents(state)

@@ -34,6 +34,7 @@ RECENT = 4000  # ratings that some are held back of
 HELD_BACK = 2000  # ratings that jumps are judged by, at most
 FEWEST = 100  # at least
 SURE = 2  # passes in which a state without a jump settles
+MOST_LEVERAGE = 0.8  # of a rating on its own prediction
 MARGIN = 0.5  # standard errors by which ratings held back must be predicted better
 
 _COUNTERS = (
@@ -134,6 +135,19 @@ def squared_errors(state: OnlineState, ratings: Wholes) -> Float64:
     left, right = state.stores["user"].moments, state.stores["item"].moments
     mean, _ = pair_moments(left, right, users, items, variance=False)
     return np.asarray((state.levels()[codes] - mean) ** 2)
+
+
+def left_out_errors(state: OnlineState, ratings: Wholes) -> Float64:
+    """Squared errors that ratings would have, about, had the model not learnt them.
+
+    A residual divided by 1 - h, where h is the leverage of the rating on its own prediction.
+    """
+    users, items, codes = np.ascontiguousarray(ratings.T)
+    left, right = state.stores["user"], state.stores["item"]
+    mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
+    leverage = left.weight[users] * right.weight[items] * variance / state.noise
+    residual = (state.levels()[codes] - mean) / (1.0 - np.clip(leverage, 0.0, MOST_LEVERAGE))
+    return np.asarray(residual**2)
 
 
 def remember(state: OnlineState, users: Wholes, items: Wholes, codes: Wholes) -> None:

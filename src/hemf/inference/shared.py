@@ -171,7 +171,7 @@ def search(state: OnlineState, name: str) -> None:
 
     # The evidence of the rows speaks for the split; errors of recent ratings may speak against it.
     # It is made in place: to copy the rows would take a hundred times as long as to learn a rating.
-    before = jumps.squared_errors(state, state.recent)
+    before = jumps.left_out_errors(state, state.recent)
     mark = state.savepoint()
     state.keep(name, np.union1d(split.rows, recent), ("listed", "judged"))
     regroup.make_split(side, store, split)
@@ -179,7 +179,7 @@ def search(state: OnlineState, name: str) -> None:
     side.refresh(store.statistics)
     store.judged[recent] = 0  # weigh all communities the next time
     state.refresh(name, split.rows, learn=False)
-    gain = before - jumps.squared_errors(state, state.recent)
+    gain = before - jumps.left_out_errors(state, state.recent)
     if gain.size >= jumps.FEWEST and gain.mean() < -jumps.MARGIN * gain.std() / np.sqrt(gain.size):
         state.back_to(mark)
     state.release(mark)
