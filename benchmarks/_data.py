@@ -16,7 +16,7 @@ def movielens_like(rng: int = 0) -> tuple[Any, str]:
     path = FOLDER / "ml-1m-classic-train.parquet"
     if path.exists():
         return path, "MovieLens 1M, classic training part"
-    from hemf.datasets import draw
+    from hemf.data.datasets import draw
 
     data = draw(6040, 3697, n_ratings=900_000, popularity=1.0, rng=rng)
     return (data.users, data.items, data.ratings), "drawn, 6040 x 3697, 900,000 ratings"
@@ -24,7 +24,7 @@ def movielens_like(rng: int = 0) -> tuple[Any, str]:
 
 def drawn(n_users: int, n_items: int, n_ratings: int, rng: int = 0) -> tuple[np.ndarray, ...]:
     """Return users, items and ratings drawn from the model, collected from blocks."""
-    from hemf.datasets import draw_blocks
+    from hemf.data.datasets import draw_blocks
 
     blocks = list(draw_blocks(n_users, n_items, n_ratings=n_ratings, n_factors=8, rng=rng))
     return tuple(np.concatenate(columns) for columns in zip(*blocks, strict=True))

@@ -136,7 +136,7 @@ def growing(n_ratings: int, *, block: int = 100_000, rng: int = 0) -> Iterator[S
     and what may cost more is only that there are more rows and more ratings. A pair may rarely
     come again, which is a changed rating.
     """
-    from hemf.datasets import plant
+    from hemf.data.datasets import plant
 
     blocks = -(-n_ratings // block)
     new_users, new_items = block // 100, block // 500
@@ -160,7 +160,7 @@ def growing(n_ratings: int, *, block: int = 100_000, rng: int = 0) -> Iterator[S
 
 def fixed(n_ratings: int, *, block: int = 100_000, rng: int = 0) -> Iterator[Stream]:
     """Yield blocks of a stream of 20,000 users and 4,000 items, however long it is."""
-    from hemf.datasets import draw_blocks
+    from hemf.data.datasets import draw_blocks
 
     for columns in draw_blocks(
         20_000,
@@ -203,7 +203,7 @@ class Seen(NamedTuple):
 
 def watch(model: Any, seed: int, *, appears: float | None, often: int = 250) -> Seen:
     """Fit two fifths of a planted stream, learn the rest, and look again and again."""
-    from hemf.datasets import emerging
+    from hemf.data.datasets import emerging
 
     truth = emerging(appears=appears, separation=7.0, item_communities=4, rng=seed)
     stream = Stream(*truth.columns)

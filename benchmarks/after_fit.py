@@ -24,9 +24,9 @@ import numpy as np
 
 from _data import FOLDER
 from hemf import HeMF
+from hemf._options import online_options
 from hemf.evaluation import rmse
-from hemf.options import online_options
-from hemf.preparing import prepare
+from hemf.online.learner import prepare
 
 SETS = (
     "filmtrust", "ml-100k", "monti-flixster", "kiba-dta", "ml-1m", "eachmovie-ads-sample",

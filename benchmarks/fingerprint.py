@@ -56,14 +56,14 @@ PLACES: dict[str, tuple[str, ...]] = {
         "hemf.baselines.bias:bias_predictions",
     ),
     "cli": ("hemf.cli:main",),
-    "read_tabs": ("hemf.datasets.movielens:read_tabs", "hemf.data.movielens:read_tabs"),
+    "read_tabs": ("hemf.data.movielens:read_tabs", "hemf.data.movielens:read_tabs"),
     "read_double_colon": (
-        "hemf.datasets.movielens:read_double_colon",
+        "hemf.data.movielens:read_double_colon",
         "hemf.data.movielens:read_double_colon",
     ),
-    "read_votes": ("hemf.datasets:read_votes", "hemf.experiments:read_votes"),
-    "pack_netflix": ("hemf.datasets:pack_netflix", "hemf.experiments:pack_netflix"),
-    "read_packed": ("hemf.datasets:read_packed", "hemf.experiments:read_packed"),
+    "read_votes": ("hemf.data.datasets:read_votes", "hemf.experiments:read_votes"),
+    "pack_netflix": ("hemf.data.datasets:pack_netflix", "hemf.experiments:pack_netflix"),
+    "read_packed": ("hemf.data.datasets:read_packed", "hemf.experiments:read_packed"),
     "stream_order": ("hemf.evaluation:stream_order",),
     "warm_start_size": ("hemf.evaluation:warm_start_size",),
 }
@@ -1123,15 +1123,15 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gibbs, no noise scales": ("hemf", "GibbsHeMF", {"noise_scales": None}),
     "gibbs, noise of items": ("hemf", "GibbsHeMF", {"noise_scales": "item"}),
     "gibbs, few kept": ("hemf", "GibbsHeMF", {"kept": 5, "rating_range": None}),
-    "bpmf": ("hemf.baselines", "BPMF", {}),
-    "bpmf, noise learnt": ("hemf.baselines", "BPMF", {"learn_noise": True, "kept": 4}),
-    "bpmf, prior": ("hemf.baselines", "BPMF",
+    "bpmf": ("hemf.samplers", "BPMF", {}),
+    "bpmf, noise learnt": ("hemf.samplers", "BPMF", {"learn_noise": True, "kept": 4}),
+    "bpmf, prior": ("hemf.samplers", "BPMF",
                     {"mean_precision": 5.0, "degrees": 6.0, "wishart_scale": 0.5}),
-    "m3f-tib": ("hemf.baselines", "M3FTIB", {}),
-    "m3f-tib, topics": ("hemf.baselines", "M3FTIB",
+    "m3f-tib": ("hemf.samplers", "M3FTIB", {}),
+    "m3f-tib, topics": ("hemf.samplers", "M3FTIB",
                         {"user_topics": 3, "item_topics": 2, "concentration": 10.0}),
-    "m3f-tif": ("hemf.baselines", "M3FTIF", {}),
-    "m3f-tif, topics": ("hemf.baselines", "M3FTIF",
+    "m3f-tif": ("hemf.samplers", "M3FTIF", {}),
+    "m3f-tif, topics": ("hemf.samplers", "M3FTIF",
                         {"user_topics": 3, "item_topics": 2, "topic_factors": 3,
                          "learn_noise": True}),
 }  # fmt: skip
@@ -1270,7 +1270,8 @@ def splits() -> Record:
 def ranking() -> Record:
     """Rank with every kind of model."""
     from hemf import evaluation
-    from hemf.baselines import BPMF, SGD
+    from hemf.baselines import SGD
+    from hemf.samplers import BPMF
 
     record, table = Record(), planted()
     train, test = table.part(0, 650).triples, table.part(650, 900).triples
@@ -1509,7 +1510,7 @@ def drawn(record: Record, data: Any, name: str) -> None:
 
 def generators() -> Record:
     """Draw synthetic ratings and streams."""
-    from hemf import datasets
+    from hemf.data import datasets
 
     record = Record()
     for seed in (0, 3):

@@ -32,16 +32,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hemf.datasets.eachmovie import read_votes
-from hemf.datasets.movielens import read_csv, read_double_colon, read_tabs
-from hemf.datasets.netflix import pack_netflix
-from hemf.datasets.packed import ItemRatings, read_packed, write_packed
+from hemf.data import files
+from hemf.data.features import read_feature_file
+from hemf.data.movielens import read_csv, read_double_colon, read_tabs
+from hemf.data.sources import read_columns
 from hemf.errors import HemfError
-from hemf.evaluation.protocols import make_splits
-from hemf.evaluation.split_files import load_splits, save_splits
-from hemf.features.files import read_feature_file
-from hemf.reading import text
-from hemf.reading.readers import read_columns
+from hemf.evaluation.protocols import load_splits, make_splits, save_splits
+from hemf.experiments.data import read_votes
+from hemf.experiments.netflix import pack_netflix
+from hemf.experiments.packed import ItemRatings, read_packed, write_packed
 
 LONGEST = 30  # seconds that one input may take
 Rng = np.random.Generator
@@ -218,7 +217,7 @@ def fuzz_text(
             if not is_valid and rng.random() < 0.5:
                 packed = damaged(packed, rng)
         path.write_bytes(packed)
-        text.BLOCK = int(rng.choice([40, 200, 1 << 20]))
+        files.BLOCK = int(rng.choice([40, 200, 1 << 20]))
         ids = read(path)  # an error ends it here
         found = len(ids)
         if is_valid:
@@ -318,6 +317,46 @@ def fuzz_parquet(read: Callable[[Path], list[str]]) -> Callable[[Path, Rng], Non
     return once
 
 
+ODD_JSON = [
+    "null", "true", "NaN", "-Infinity", "1e999", "1e-999", "9" * 25, "9" * 5000, "-0", "0.1", '""',
+    '" "', '"0x10"', '"1_0"', '"\\ud800"', '"\\u0000"', "[]", "[1, 2]", "[[1], {}]", "{}", "[NaN]",
+    '{"a": 1}', "[" * 2000 + "]" * 2000, '"2024-01-01"', '"\u0661"', '"' + "y" * 3000 + '"',
+]  # fmt: skip
+
+
+def fuzz_json_lines(read: Callable[[Path], list[str]]) -> Callable[[Path, Rng], None]:
+    """Return what makes one file of JSON lines, reads it, and compares ids or their number."""
+
+    def once(folder: Path, rng: Rng) -> None:
+        rows = ratings_rows(rng)
+        odd = rng.random() < 0.4
+        lines = []
+        for user, item, rating, time_ in rows:
+            values = {"user": json.dumps(user), "item": json.dumps(item)}
+            values |= {"rating": rating, "timestamp": time_}
+            if odd and rng.random() < 0.2:
+                values[str(rng.choice(NAMES))] = ODD_JSON[rng.integers(len(ODD_JSON))]
+            names = rng.permutation(NAMES) if rng.random() < 0.3 else NAMES
+            lines.append("{" + ", ".join(f'"{name}": {values[str(name)]}' for name in names) + "}")
+            while rng.random() < 0.05:
+                lines.append(str(rng.choice(["", "  ", "\t"])))
+        end = str(rng.choice(["\n", "\r\n"]))
+        content = (end.join(lines) + (end if rng.random() < 0.7 else "")).encode()
+        harmed = rng.random() < 0.5
+        if harmed:
+            content = damaged(content, rng)
+        path = folder / str(rng.choice(["r.jsonl", "r.ndjson"]))
+        path.write_bytes(content)
+        ids = read(path)
+        if not (odd or harmed) and ids != [row[0] for row in rows]:
+            raise LostRowsError(f"{len(ids)} of {len(rows)} rows were read, or others")
+        expected = sum(bool(line.strip()) for line in content.split(b"\n"))
+        if len(ids) != expected:
+            raise LostRowsError(f"{len(ids)} rows were read where {expected} are counted")
+
+    return once
+
+
 def of_features(path: Path) -> list[str]:
     return [str(id) for id in read_feature_file(path, "user").ids]
 
@@ -408,13 +447,15 @@ READERS: dict[str, Callable[[Path, Rng], None]] = {
     "packed": fuzz_packed,
     "splits": fuzz_splits,
     "netflix": fuzz_netflix,
+    "json lines": fuzz_json_lines(of_ratings),
+    "json lines of pairs": fuzz_json_lines(of_pairs),
 }
 
 
 def fuzz(reader: str, count: int, seed: int) -> Tally:
     """Feed a reader ``count`` inputs; input k of a seed is the same every time."""
     tally, once = Tally(reader), READERS[reader]
-    block = text.BLOCK
+    block = files.BLOCK
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(count):
@@ -432,7 +473,7 @@ def fuzz(reader: str, count: int, seed: int) -> Tally:
                 said = f"{type(error).__name__}: {str(error)[:300]}"
                 tally.failures.append(f"input {number}: {said}")
             tally.slowest = max(tally.slowest, time.perf_counter() - begin)
-    text.BLOCK = block
+    files.BLOCK = block
     return tally
 
 

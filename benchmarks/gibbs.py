@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from _data import FOLDER
 from hemf import HeMF, Ratings
-from hemf.baselines import BPMF, M3FTIB, M3FTIF
+from hemf.batch.fit import one_blas_thread
 from hemf.evaluation import rmse, weak_generalisation
-from hemf.inference.fit import one_blas_thread
+from hemf.samplers import BPMF, M3FTIB, M3FTIF
 from sweep import prepared
 
 FACTORS = 40

@@ -17,8 +17,9 @@ from unittest import mock
 
 import numpy as np
 
-from hemf import HeMF, transaction
-from hemf.inference.journal import Journal
+from hemf import HeMF
+from hemf.online import journal as transaction
+from hemf.online.journal import Journal
 
 N_USERS, N_ITEMS, N_RATINGS = 6040, 3706, 1_000_000
 BAR = 1.10

@@ -22,7 +22,7 @@ def draw(path: Path, n_ratings: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from hemf.datasets import draw_blocks
+    from hemf.data.datasets import draw_blocks
 
     schema = pa.schema([("user", pa.int32()), ("item", pa.int32()), ("rating", pa.float32())])
     with pq.ParquetWriter(path, schema) as writer:

@@ -42,7 +42,7 @@ from _data import FOLDER
 from _streams import AbsentError, Stream
 from hemf import HeMF
 from hemf.baselines import SGD
-from hemf.datasets import drifting
+from hemf.data.datasets import drifting
 from hemf.evaluation import Prequential, rmse, warm_start_size
 
 FACTORS = 20
@@ -175,7 +175,7 @@ def in_random_order(setting: Setting) -> Iterator[Figure]:
 
 
 def draw(path: Path, curves: list[Any], errors: dict[str, np.ndarray], start: int) -> None:
-    from hemf.stream_plots import write_stream_plot
+    from hemf.report.model import write_stream_plot
 
     write_stream_plot(
         path,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from hemf.ratings import Ratings
+from hemf.data.ratings import Ratings
 
 
 def write_ratings(path: Path, rows: int, users: int, items: int) -> None:

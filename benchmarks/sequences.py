@@ -42,8 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from hemf import HeMF
 from hemf.errors import HemfError
-from hemf.inference.online import OnlineState
 from hemf.kernels.compile import Kernel
+from hemf.online.state import OnlineState
 from proofs import tearing
 from proofs.sameness import difference
 from proofs.tearing import Struck

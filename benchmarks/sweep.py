@@ -19,10 +19,10 @@ import scipy.sparse as sp
 
 from _data import drawn, movielens_like
 from hemf import HeMF, Ratings
+from hemf._options import fit_options
+from hemf.batch.fit import one_blas_thread, start_state
+from hemf.batch.sweep import BatchState, sweep
 from hemf.engines.threads import Rows
-from hemf.inference.batch import BatchState, sweep
-from hemf.inference.fit import one_blas_thread, start_state
-from hemf.options import fit_options
 
 BARS = {
     "one community / scipy": ("<=", 3.0),

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from hemf import HeMF
-from hemf.datasets import demo_ratings
+from hemf.data.datasets import demo_ratings
 from hemf.evaluation import calibration_curve, random_split
 
 INK, SOFT, ACCENT = "#24292f", "#8c959f", "#0969da"

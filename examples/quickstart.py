@@ -1,7 +1,7 @@
 """Ten lines: fit ratings with string ids, predict one with its uncertainty, recommend."""
 
 from hemf import HeMF
-from hemf.datasets import demo_ratings
+from hemf.data.datasets import demo_ratings
 
 ratings = demo_ratings(rng=0).frame()  # or your DataFrame: user, item, rating
 model = HeMF(rng=0).fit(ratings)

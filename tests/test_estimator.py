@@ -20,11 +20,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from hemf import ConvergenceWarning, HeMF, HemfError, NotFittedError, ParameterError, Ratings
-from hemf.baselines import BPMF, SGD
-from hemf.datasets import draw
+from hemf.baselines import SGD
+from hemf.batch.callbacks import SweepReport
+from hemf.batch.sweep import Schedule
+from hemf.data.datasets import draw
 from hemf.evaluation import random_split, rmse
-from hemf.inference.batch import Schedule
-from hemf.inference.callbacks import SweepReport
+from hemf.samplers import BPMF
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 

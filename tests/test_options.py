@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from hemf import DuplicateWarning, HeMF, ParameterError
-from hemf.datasets import draw
-from hemf.inference.start import NOISE_START
-from hemf.options import MOST_FACTORS, checked_jobs, checked_range, fit_options, generator
+from hemf._checks import checked_jobs, checked_range, generator
+from hemf._options import MOST_FACTORS, fit_options
+from hemf.batch.init import NOISE_START
+from hemf.data.datasets import draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 
@@ -32,8 +33,8 @@ def learnt_numbers(model: HeMF) -> list[np.ndarray]:
     for side in model.state_.sides.values():
         both, prior = side.communities, side.prior
         found += [side.moments.mean, side.moments.second, side.membership, side.weights]
-        found += [both.mean, both.strength, both.scale, both.dof, prior.centre, prior.scale]
-        found += [np.array([prior.concentration, prior.spread, prior.dof])]
+        found += [both.mean, both.kappa, both.scale, both.dof, prior.centre, prior.scale]
+        found += [np.array([prior.concentration, prior.mean_scale, prior.dof])]
     return found
 
 
@@ -240,7 +241,7 @@ def test_storage_has_the_precision_asked_for_and_hardly_matters():
 def test_without_evb_hyper_parameters_stay_at_their_start():
     model = small(evb=None, concentration=0.7, spread=1.3).fit(COLUMNS)
     for side in model.state_.sides.values():
-        assert (side.prior.concentration, side.prior.spread) == (0.7, pytest.approx(1.3))
+        assert (side.prior.concentration, side.prior.mean_scale) == (0.7, pytest.approx(1.3))
     assert model.noise_variance_ == pytest.approx(NOISE_START * model.rating_scale_**2)
 
 

@@ -8,6 +8,7 @@ HeMF(n_factors=2, rng=0)
 
 from typing import TYPE_CHECKING, Any
 
+from hemf.data.ratings import Ratings
 from hemf.errors import (
     BusyError,
     CacheWarning,
@@ -28,10 +29,9 @@ from hemf.errors import (
     UnknownIdWarning,
 )
 from hemf.estimator import HeMF
-from hemf.ratings import Ratings
 
 if TYPE_CHECKING:
-    from hemf.sampling import GibbsHeMF
+    from hemf.samplers import GibbsHeMF
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the sampler when it is asked for: few ask, and all would wait."""
     if name == "GibbsHeMF":
-        from hemf.sampling import GibbsHeMF
+        from hemf.samplers import GibbsHeMF
 
         return GibbsHeMF
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

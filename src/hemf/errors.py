@@ -29,15 +29,15 @@ class HemfError(Exception):
     """
 
     def __init__(self, message: str, *, value: Any = None, row: int | None = None) -> None:
-        super().__init__(shortened(message))
+        super().__init__(shorten(message))
         self.value = value
         self.row = row
 
 
-def shortened(message: str) -> str:
+def shorten(message: str) -> str:
     """Cut a very long message in the middle: what is long is an id or a value, not the reason.
 
-    >>> shortened("a" * 2000).count("a")
+    >>> shorten("a" * 2000).count("a")
     989
     """
     if len(message) <= _LONGEST_MESSAGE:
@@ -126,4 +126,4 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(shortened(message), category, stacklevel=level)
+    warnings.warn(shorten(message), category, stacklevel=level)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hemf.fitted import SIDES
-from hemf.parameters import choice, switch, whole_number
-from hemf.predicting import Predicting
-from hemf.transaction import check_idle
+from hemf._checks import choice, switch, whole_number
+from hemf._typing import SIDES
+from hemf.online.journal import check_idle
+from hemf.queries.predict import Predicting
 
 if TYPE_CHECKING:
-    from hemf.explanation import Explanation
-    from hemf.inference.callbacks import Callback
-    from hemf.views import Biclusters, CommunityView
-    from hemf.visitor import Visitor
+    from hemf.batch.callbacks import Callback
+    from hemf.queries.communities import Biclusters, CommunityView
+    from hemf.queries.explain import Explanation
+    from hemf.queries.visitor import Visitor
 
 
 class HeMF(Predicting):
@@ -197,7 +197,7 @@ class HeMF(Predicting):
         nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
         was.
         """
-        from hemf.fitting import fit
+        from hemf.batch.fitting import fit
 
         fit(
             self,
@@ -240,7 +240,7 @@ class HeMF(Predicting):
         >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
         3
         """
-        from hemf.streaming import partial_fit
+        from hemf.online.learner import partial_fit
 
         with self._turn:
             partial_fit(
@@ -269,7 +269,7 @@ class HeMF(Predicting):
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
         np.float64(3.0)
         """
-        from hemf.streaming import predict_then_learn
+        from hemf.online.learner import predict_then_learn
 
         return_seconds = switch("return_seconds", return_seconds)
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
@@ -285,7 +285,7 @@ class HeMF(Predicting):
         ``features`` are the visitor's, as a row of those given to `fit`; with these, there need
         be no ratings. See `Visitor`.
         """
-        from hemf.visitor import fold_in
+        from hemf.queries.visitor import fold_in
 
         with self._turn:
             return fold_in(self, ratings, y, columns=columns, features=features)
@@ -391,7 +391,7 @@ class HeMF(Predicting):
         ``return_known`` also whether the user, or each of them, has a rating in training: to
         strangers, what suits a newcomer is recommended.
         """
-        from hemf.recommendation import recommend
+        from hemf.queries.recommend import recommend
 
         with self._turn:
             return recommend(
@@ -411,7 +411,7 @@ class HeMF(Predicting):
 
         See `CommunityView`; ``n`` is how many typical and divisive ids are listed.
         """
-        from hemf.views import community_view
+        from hemf.queries.communities import community_view
 
         side, n = choice("side", side, SIDES), whole_number("n", n, at_least=1)
         with self._turn:
@@ -422,7 +422,7 @@ class HeMF(Predicting):
 
         They are of the ratings that are kept; where these are not all, a `HistoryWarning` says so.
         """
-        from hemf.views import biclusters
+        from hemf.queries.communities import biclusters
 
         with self._turn:
             return biclusters(self)
@@ -432,7 +432,7 @@ class HeMF(Predicting):
 
         Where not all of the user's ratings are kept, a `HistoryWarning` says so.
         """
-        from hemf.explanation import explain
+        from hemf.queries.explain import explain
 
         n = whole_number("n", n, at_least=0)
         with self._turn:
@@ -442,7 +442,7 @@ class HeMF(Predicting):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; an existing one is replaced only once all is written."""
-        from hemf.io import save_model
+        from hemf.persistence.model import save_model
 
         with self._turn:
             self._fitted()
@@ -452,6 +452,6 @@ class HeMF(Predicting):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> HeMF:
         """Read a model that `save` wrote; it predicts to the bit what the saved one did."""
-        from hemf.io import load_model
+        from hemf.persistence.model import load_model
 
         return load_model(cls, path)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hemf import ParameterError
-from hemf.baselines.descent import LEAST_ROOM, Descent, Schedule, Seen, Side
-from hemf.reading.identifiers import factorise
-from hemf.vocabulary import Vocabulary
+from hemf.baselines.sgd import LEAST_ROOM, Descent, Schedule, Seen, Side
+from hemf.data.columns import factorise
+from hemf.data.vocabulary import Vocabulary
 
 SCHEDULE = Schedule(step=0.1, decay=100.0, power=1.0, factor_penalty=0.1, offset_penalty=0.1)
 

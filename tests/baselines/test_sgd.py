@@ -24,9 +24,9 @@ from hemf import (
     ParameterError,
     Ratings,
     UnknownIdError,
-    datasets,
 )
 from hemf.baselines import SGD
+from hemf.data import datasets
 from hemf.evaluation import rmse
 
 CAFE = [

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from hemf import datasets
 from hemf.cli import main
+from hemf.data import datasets
 
 SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.01")
 

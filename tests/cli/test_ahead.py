@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hemf.cli import ahead
-from hemf.kernels import prepare
+from hemf.cli import progress
+from hemf.kernels import compile
 
 
 @pytest.fixture
@@ -18,22 +18,22 @@ def processes(monkeypatch):
     begin = subprocess.Popen
 
     def sleeping(command, **options):
-        assert command == [sys.executable, "-P", "-m", "hemf.kernels.prepare"]
+        assert command == [sys.executable, "-P", "-m", "hemf.kernels.compile"]
         started.append(begin([sys.executable, "-c", "import time; time.sleep(60)"], **options))
         return started[-1]
 
-    monkeypatch.setattr(ahead.subprocess, "Popen", sleeping)
+    monkeypatch.setattr(progress.subprocess, "Popen", sleeping)
     return started
 
 
 def test_whoever_does_not_wait_leaves_no_process_behind(processes):
-    with ahead.compiling():
+    with progress.compiling():
         assert processes[0].poll() is None
     assert processes[0].poll() is not None
 
 
 def test_an_error_leaves_no_process_behind_either(processes):
-    with pytest.raises(KeyboardInterrupt), ahead.compiling():
+    with pytest.raises(KeyboardInterrupt), progress.compiling():
         raise KeyboardInterrupt
     assert processes[0].poll() is not None
 
@@ -42,14 +42,14 @@ def test_without_a_process_nothing_is_waited_for(monkeypatch):
     def refuse(*_, **__):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(ahead.subprocess, "Popen", refuse)
-    with ahead.compiling() as wait:
+    monkeypatch.setattr(progress.subprocess, "Popen", refuse)
+    with progress.compiling() as wait:
         assert wait() is None
 
 
 def test_what_is_prepared_is_what_a_batch_takes():
-    prepare.main()  # from the cache, where there is one
+    compile.main()  # from the cache, where there is one
     from hemf.kernels import online
 
-    for name in prepare.ONLINE:
+    for name in compile.ONLINE:
         assert getattr(online, name)._ready, name

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from hemf.cli.arguments import find_id, parse_columns, parse_settings, parse_value
-from hemf.cli.output import plain
-from hemf.cli.tables import write_table
+from hemf.cli.output import plain, write_table
+from hemf.data.vocabulary import Vocabulary
 from hemf.errors import ParameterError
-from hemf.vocabulary import Vocabulary
 
 
 @pytest.mark.parametrize(

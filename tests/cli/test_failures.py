@@ -131,7 +131,7 @@ def test_output_that_cannot_be_written_is_one_line(arguments, unbuffered):
 
 
 def test_a_fit_without_room_in_memory_is_refused(hemf, club, tmp_path, monkeypatch):
-    monkeypatch.setattr("hemf.memory.available_bytes", lambda: 200_000)
+    monkeypatch.setattr("hemf.batch.inputs.available_bytes", lambda: 200_000)
     run = hemf("fit", club.ratings, "-o", "m.hemf")
     assert_one_line(run, "n_factors=20 with 80 users and 50 items needs about")
     assert not (tmp_path / "m.hemf").exists()

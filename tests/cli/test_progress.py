@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from hemf.batch.callbacks import SweepReport
 from hemf.cli import progress
 from hemf.cli.output import Output
 from hemf.cli.progress import FitProgress, download, figures, time_left
-from hemf.inference.callbacks import SweepReport
 
 
 def report(sweep: int, held_out: float | None = None) -> SweepReport:

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hemf import __version__, datasets
+from hemf import __version__
+from hemf.data import datasets
 
 
 @pytest.fixture

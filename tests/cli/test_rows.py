@@ -145,7 +145,7 @@ def test_reports_and_trials_go_to_standard_output(club, tmp_path):
 def test_what_was_written_before_a_failure_goes_to_standard_output_as_to_a_file(
     hemf, club, monkeypatch
 ):
-    from hemf.cli import judging
+    from hemf.cli import evaluate
 
     def fails(*_):
         raise OSError(28, "No space left on device", "page.html")
@@ -155,10 +155,10 @@ def test_what_was_written_before_a_failure_goes_to_standard_output_as_to_a_file(
         fails()
 
     data = ("--train", club.train, "--test", club.test, "--set", "max_sweeps=2")
-    monkeypatch.setattr(judging, "write_report", fails)
+    monkeypatch.setattr(evaluate, "write_report", fails)
     run = hemf("evaluate", *data, "--report", "-")
     assert (run.code, run.out) == (1, "")
-    monkeypatch.setattr(judging, "write_report", write_and_fail)
+    monkeypatch.setattr(evaluate, "write_report", write_and_fail)
     run = hemf("evaluate", *data, "--report", "-")
     assert (run.code, run.out) == (1, "<html>")
 

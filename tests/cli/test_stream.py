@@ -11,11 +11,11 @@ import pytest
 
 from hemf.baselines import SGD
 from hemf.cli import progress
-from hemf.cli.models import parse_model
+from hemf.cli.arguments import parse_model
 from hemf.cli.output import Output
 from hemf.errors import ParameterError
 from hemf.evaluation import CurvePoint, rmse
-from hemf.stream_plots import stream_figure, windowed
+from hemf.report.model import stream_figure, windowed
 
 ONLINE = ["sgd", "hemf"]
 KEYS = ["rmse", "ratings_per_second", "p50_us", "p99_us", "new_users", "new_items"]

@@ -104,7 +104,7 @@ def test_features_may_be_tried(club, hemf, tmp_path):
 
 
 def test_ctrl_c_says_what_was_found(club, on_terminal, monkeypatch, tmp_path):
-    from hemf.cli import tune_progress
+    from hemf.cli import tune as tune_progress
 
     def watch(self, standing):
         if standing.trials and standing.report is not None:
@@ -123,7 +123,7 @@ def test_a_terminal_shows_the_table_grow(club):
     from rich.console import Console
 
     from hemf.cli.output import Output
-    from hemf.cli.tune_progress import TuneProgress
+    from hemf.cli.tune import TuneProgress
     from hemf.tuning import Standing, tune
 
     seen: list[Standing] = []

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from hemf import HeMF
-from hemf.batches import KEPT, Batch, remember
-from hemf.writing import exclusive
+from hemf._files import file_lock
+from hemf.persistence.model import KEPT, Batch, remember
 
 KEYS = {
     "users", "items", "ratings", "new_users", "new_items", "changed", "removed", "user_communities",
@@ -231,7 +231,7 @@ def test_two_updates_at_once_are_both_learnt(kept, tmp_path):
 
 def test_a_model_that_stays_in_use_is_left_alone(hemf, kept):
     before = kept.read_bytes()
-    with exclusive(kept):
+    with file_lock(kept):
         run = hemf("update", "m.hemf", "new.csv", "--wait", "0.2")
         again = hemf("update", "m.hemf", "new.csv", "--wait", "0", "-o", "other.hemf")
     assert run.code == 1
@@ -245,11 +245,11 @@ def test_a_model_that_stays_in_use_is_left_alone(hemf, kept):
 
 @pytest.mark.parametrize("command", ["fit", "tune"])
 def test_other_writers_wait_for_the_file_too(command, hemf, kept, club, monkeypatch):
-    monkeypatch.setattr("hemf.writing.exclusive.__kwdefaults__", {"seconds": 0.1, "waiting": print})
+    monkeypatch.setattr("hemf._files.file_lock.__kwdefaults__", {"seconds": 0.1, "waiting": print})
     fast = ("--set", "max_sweeps=1", "--set", "n_factors=1")
     trials = ("--trials", "1") if command == "tune" else ()
     before = kept.read_bytes()
-    with exclusive(kept):
+    with file_lock(kept):
         run = hemf(command, club.ratings, "-o", kept, *fast, *trials)
     assert run.code == 1
     assert "is in use by another hemf" in run.err

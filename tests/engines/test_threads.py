@@ -21,8 +21,7 @@ from hemf.engines.threads import (
     thread_count,
 )
 from hemf.model.communities import Statistics
-from hemf.model.layout import Layout
-from hemf.model.packing import pack
+from hemf.model.layout import Layout, pack
 from hemf.model.side import Moments
 from proofs.problems import any_communities, sparse_rows, spd
 

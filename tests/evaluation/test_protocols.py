@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hemf import Ratings, datasets
+from hemf import Ratings
+from hemf.data import datasets
 from hemf.errors import DataError, ParameterError
 from hemf.evaluation import (
     PROTOCOLS,

@@ -9,7 +9,7 @@ import pytest
 
 from hemf import DataError, HeMF, ParameterError, Ratings
 from hemf.baselines import SGD
-from hemf.datasets import draw
+from hemf.data.datasets import draw
 from hemf.evaluation import ranking, ranking_metrics
 from hemf.evaluation.ranking import top_columns
 

@@ -11,7 +11,7 @@ import pytest
 from numba.core.errors import NumbaError
 
 from hemf.kernels import compile as compiling
-from hemf.kernels import pairs, rows
+from hemf.kernels import products, rows
 
 
 def test_a_change_in_any_file_gives_another_digest(tmp_path: Path) -> None:
@@ -29,13 +29,13 @@ def test_a_change_in_any_file_gives_another_digest(tmp_path: Path) -> None:
 
 def test_the_cache_is_kept_under_that_digest() -> None:
     own = compiling.digest(Path(compiling.__file__).parent)
-    for kernel in (rows.coupled_rows, rows.mean_field_rows, pairs.pair_moments):
+    for kernel in (rows.coupled_rows, rows.mean_field_rows, products.pair_moments):
         assert own in kernel.compiled(np.float64).py_func.__qualname__
 
 
 def test_threads_that_ask_at_once_get_the_same_code() -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(pairs.pair_moments.compiled, [np.float32, np.float64] * 4))
+        found = list(pool.map(products.pair_moments.compiled, [np.float32, np.float64] * 4))
     assert len({id(code) for code in found}) == 1
     assert len(found[0].signatures) == 2
 

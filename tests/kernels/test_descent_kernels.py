@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf.kernels import descent, reference
+from hemf.kernels import descent
+from hemf.kernels.reference import rows as reference
 
 N_USERS, N_ITEMS, N_FACTORS = 7, 5, 3
 OFFSET_PENALTY, FACTOR_PENALTY = 0.03, 0.07
@@ -60,6 +61,7 @@ def loss(a: Any, b: Any, wanted: float) -> float:
     return float(0.5 * (error**2 + OFFSET_PENALTY * offsets + FACTOR_PENALTY * factors))
 
 
+# docs/model.md#sgd
 def test_a_step_goes_down_the_gradient_of_the_loss(rng: np.random.Generator) -> None:
     given, (users, items) = problem(rng, np.float64, 1)
     i, j, wanted, step = given[0][0], given[1][0], (given[2][0] - given[3][1]) / 1.5, given[5][0]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf.kernels import gibbs, reference
-from hemf.model.packing import pack
+from hemf.kernels import gibbs
+from hemf.kernels.reference import rows as reference
+from hemf.model.layout import pack
 from proofs.problems import sparse_rows, spd
 
 PRECISIONS = [(np.float64, 1e-10), (np.float32, 2e-4)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hemf.kernels import lanes
-from hemf.model.packing import pack, unpack
+from hemf.model.layout import pack, unpack
 from proofs.problems import spd
 
 ORDERS = [1, 2, 3, 4, 5, 6, 8, 9, 13, 21]

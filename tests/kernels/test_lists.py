@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from hemf.kernels import lists
+from hemf.kernels import record
 
 GUARD = -7
 """What the pool holds outside of the lists."""
@@ -17,22 +17,22 @@ NO_SITTINGS = np.zeros(0, np.int32)
 
 @numba.njit
 def find(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> Any:
-    return lists.find(start, length, other, row, wanted)
+    return record.find(start, length, other, row, wanted)
 
 
 @numba.njit
 def append(start: Any, length: Any, other: Any, code: Any, row: Any, j: Any, new: Any) -> None:
-    lists.append(start, length, other, code, row, j, new)
+    record.append(start, length, other, code, row, j, new)
 
 
 @numba.njit
 def drop(start: Any, length: Any, other: Any, code: Any, row: Any, position: Any) -> None:
-    lists.drop(start, length, other, code, row, position)
+    record.drop(start, length, other, code, row, position)
 
 
 @numba.njit
 def enough(n: Any) -> Any:
-    return lists.enough(n)
+    return record.enough(n)
 
 
 def pools(entries: list[int], before: int, after: int, dtype: Any = np.uint16) -> list[Any]:
@@ -42,7 +42,7 @@ def pools(entries: list[int], before: int, after: int, dtype: Any = np.uint16) -
     return [np.array([0, before]), np.array([0, len(entries)]), other, code]
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, lists.BLOCK - 1, lists.BLOCK, 3 * lists.BLOCK + 7])
+@pytest.mark.parametrize("n", [0, 1, 5, record.BLOCK - 1, record.BLOCK, 3 * record.BLOCK + 7])
 def test_every_entry_is_found_and_no_other(n: int) -> None:
     start, length, other, _ = pools(list(range(100, 100 + n)), before=9, after=5)
     assert [find(start, length, other, 1, 100 + k) for k in range(n)] == list(range(9, 9 + n))
@@ -52,7 +52,7 @@ def test_every_entry_is_found_and_no_other(n: int) -> None:
 
 
 def test_the_newest_of_equal_entries_is_found(rng: np.random.Generator) -> None:
-    for n in range(1, 3 * lists.BLOCK, 5):
+    for n in range(1, 3 * record.BLOCK, 5):
         entries = rng.integers(0, 4, n).tolist()
         start, length, other, _ = pools(entries, before=3, after=3)
         for wanted in set(entries):
@@ -90,7 +90,7 @@ def test_room_is_the_least_power_of_two_that_is_enough() -> None:
 def test_lists_that_do_not_fit_into_the_pools_stay_where_they_are() -> None:
     start, length, other, code = pools([4, 5], before=0, after=1)
     room, used, rows = length.copy(), np.array([2]), np.array([1])
-    extend = lists.extend.compiled(np.float64)
+    extend = record.extend.compiled(np.float64)
     before = [part.copy() for part in (start, length, room, used, other, code)]
     assert not extend(rows, np.array([1]), start, length, room, used, other, code, 1, NO_SITTINGS)
     for part, old in zip((start, length, room, used, other, code), before, strict=True):
@@ -100,7 +100,7 @@ def test_lists_that_do_not_fit_into_the_pools_stay_where_they_are() -> None:
 def test_a_list_moves_to_the_end_of_the_pools_only_if_it_lacks_room() -> None:
     start, length, other, code = pools([4, 5], before=0, after=8)
     room, used, rows = np.array([0, 3]), np.array([3]), np.array([1])
-    extend = lists.extend.compiled(np.float64)
+    extend = record.extend.compiled(np.float64)
     assert extend(rows, np.array([1]), start, length, room, used, other, code, 1, NO_SITTINGS)
     assert (start[1], room[1], used[0]) == (0, 3, 3)
     assert extend(rows, np.array([2]), start, length, room, used, other, code, 1, NO_SITTINGS)

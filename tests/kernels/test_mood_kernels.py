@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hemf.kernels import mood as kernels
-from hemf.model.mood import MoodPosterior, MoodPrior, MoodSums, learn_prior, mood_at
+from hemf.kernels import moods as kernels
+from hemf.model.moods import MoodPosterior, MoodPrior, MoodSums, learn_mood_prior, mood_at
 
 PRIOR = MoodPrior(persistence=0.8, variance=0.5, extra=0.2)
 
@@ -68,6 +68,7 @@ def sittings(rng):
     return indptr, rng.uniform(0.5, 8.0, 9), rng.normal(size=9)
 
 
+# docs/model.md#moods
 @pytest.mark.parametrize("prior", [PRIOR, MoodPrior(0.0, 0.3, 0.1), MoodPrior(0.99, 0.02, 1e-9)])
 def test_the_posterior_is_that_of_a_dense_gaussian(prior, sittings):
     indptr, precision, pull = sittings
@@ -104,9 +105,10 @@ def expected_log_prior(prior: MoodPrior, sums: MoodSums) -> float:
     )  # fmt: skip
 
 
+# docs/model.md#mood-prior
 def test_the_prior_learnt_is_the_best_there_is(sittings):
     _, sums = smoothed(PRIOR, *sittings)
-    best = learn_prior(PRIOR, sums)
+    best = learn_mood_prior(PRIOR, sums)
     highest = expected_log_prior(best, sums)
     assert highest > expected_log_prior(PRIOR, sums)
     for name in ("persistence", "variance", "extra"):
@@ -125,7 +127,7 @@ def test_moods_drawn_from_a_prior_give_it_back(rng):
     pull = precision * (moods.ravel() + rng.normal(scale=20.0**-0.5, size=n * raters))
     prior = MoodPrior(persistence=0.5, variance=1.0, extra=0.5)
     for _ in range(60):
-        prior = learn_prior(prior, smoothed(prior, np.arange(0, n * raters + 1, n), precision,
+        prior = learn_mood_prior(prior, smoothed(prior, np.arange(0, n * raters + 1, n), precision,
                                             pull)[1])  # fmt: skip
     assert prior.persistence == pytest.approx(0.9, abs=0.02)
     assert prior.variance == pytest.approx(0.4, rel=0.1)
@@ -149,6 +151,7 @@ def test_what_is_gathered_is_weighted_sums_of_what_is_left(rng):
     np.testing.assert_allclose(pull, np.bincount(sitting, weight * left), rtol=1e-12)
 
 
+# docs/model.md#mood-at
 def test_moods_at_other_times(sittings):
     indptr, precision, pull = sittings
     times = np.array([10, 20, 30, 40, 50, 7, 1, 2, 3])

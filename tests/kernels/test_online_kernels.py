@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.inference.binding import no_sittings
-from hemf.kernels import online, reference_online
+from hemf.kernels import online
+from hemf.kernels.reference import online as reference_online
 from hemf.kernels.structures import Rows, Rules, Shared, outer, scratch
-from hemf.model.layout import Layout
-from hemf.model.packing import pack
+from hemf.model.layout import Layout, pack
+from hemf.online.binding import no_sittings
 from proofs.problems import any_communities, spd
 
 ALL = -1
@@ -41,7 +41,7 @@ def shared_of(
     covariances = posterior.precision.shape[0]
     return Shared(
         precision=np.ascontiguousarray(posterior.precision),
-        pull=np.ascontiguousarray(posterior.pull),
+        natural_mean=np.ascontiguousarray(posterior.natural_mean),
         log_weight=np.ascontiguousarray(posterior.log_weight),
         size=np.zeros(communities),
         first=np.zeros((communities, layout.order)),
@@ -118,8 +118,8 @@ def rows_of(
         shift=np.zeros((n, order * (features is not None))),
         base=rng.normal(size=(n, order * (features is not None))),
         chosen=rng.normal(size=(n, order * (features == "implicit"))),
-        doubt=rng.uniform(0.0, 2.0, n),
-        told=np.zeros(n),
+        leverage=rng.uniform(0.0, 2.0, n),
+        information=np.zeros(n),
         voice=rng.normal(size=(n, order * (features == "implicit"))),
     )
 
@@ -318,6 +318,7 @@ def events(rng: np.random.Generator, made: dict[str, Any], n: int) -> tuple[np.n
     return users, items, codes, before
 
 
+# docs/model.md#new-rating
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -565,6 +566,7 @@ def test_a_rating_is_summed_up_as_if_the_other_row_had_not_known_of_it(
 # -- forgetting ----------------------------------------------------------------------------------
 
 
+# docs/model.md#forgetting
 @pytest.mark.parametrize("window", [ALL, 0, 3])
 def test_ratings_fade_by_their_age_wherever_they_are_kept(
     window: int, rng: np.random.Generator

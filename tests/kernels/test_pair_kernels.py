@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf.kernels import pairs, reference
-from hemf.model.packing import pack
+from hemf.kernels import products as pairs
+from hemf.kernels.reference import rows
+from hemf.model.layout import pack
 from proofs.problems import spd
 
 
@@ -28,7 +29,7 @@ def test_pair_moments_equal_the_reference(
     given_arguments = arguments(rng, dtype)
     ours, theirs = (np.full((2, 200), np.nan) for _ in range(2))
     pairs.pair_moments.compiled(dtype)(*given_arguments, True, *ours)
-    reference.pair_moments(*given_arguments, True, *theirs)
+    rows.pair_moments(*given_arguments, True, *theirs)
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
@@ -37,7 +38,7 @@ def test_variance_is_computed_only_where_asked_for(rng: np.random.Generator) -> 
     mean, nothing = np.empty(200), np.empty(0)
     pairs.pair_moments.compiled(np.float64)(*given_arguments, False, mean, nothing)
     expected = np.empty(200)
-    reference.pair_moments(*given_arguments, False, expected, nothing)
+    rows.pair_moments(*given_arguments, False, expected, nothing)
     np.testing.assert_allclose(mean, expected, rtol=1e-12)
 
 
@@ -45,7 +46,7 @@ def test_the_reference_is_what_simulation_finds(rng: np.random.Generator) -> Non
     m, n, S, T = rng.normal(size=3), rng.normal(size=3), spd(rng, 3), spd(rng, 3)
     mean, variance = np.empty(1), np.empty(1)
     moments = [x for v, C in ((m, S), (n, T)) for x in (v[None], pack(C + np.outer(v, v))[None])]
-    reference.pair_moments([0], [0], *moments, True, mean, variance)
+    rows.pair_moments([0], [0], *moments, True, mean, variance)
     draws = 200_000
     products = np.sum(
         rng.multivariate_normal(m, S, draws) * rng.multivariate_normal(n, T, draws), axis=1

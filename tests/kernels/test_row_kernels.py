@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.kernels import blocks, reference, rows
-from hemf.model.layout import Layout
-from hemf.model.packing import pack
+from hemf.kernels import blocks, rows
+from hemf.kernels.reference import rows as reference
+from hemf.model.layout import Layout, pack
 from proofs.problems import any_communities, sparse_rows
 
 FORMS = ["coupled_rows", "mean_field_rows"]
 INPUTS = [
     "begin", "end", "cuts", "indptr", "indices", "values", "other_mean", "other_second",
-    "other_weight", "free", "pinned", "noise", "precision", "pull", "log_weight", "hold",
-    "shift", "doubt", "root",
+    "other_weight", "free", "pinned", "noise", "precision", "natural_mean", "log_weight", "hold",
+    "shift", "leverage", "root",
 ]  # fmt: skip
 STATISTICS = ["sizes", "firsts", "scatters", "entropies"]
-OUTPUTS = ["mean", "second", "membership", "errors", "told", *STATISTICS]
+OUTPUTS = ["mean", "second", "membership", "errors", "information", *STATISTICS]
 
 
 def arguments(
@@ -70,17 +70,17 @@ def arguments(
         "pinned": layout.pinned,
         "noise": rng.uniform(0.1, 2.0, n_rows),
         "precision": pack(posterior.precision),
-        "pull": np.ascontiguousarray(posterior.pull),
+        "natural_mean": np.ascontiguousarray(posterior.natural_mean),
         "log_weight": posterior.log_weight,
         "hold": hold,
         "shift": rng.normal(size=(n_rows if shifted else 0, layout.order)),
-        "doubt": rng.uniform(0.0, 2.0, n_rows if shifted else 0),
+        "leverage": rng.uniform(0.0, 2.0, n_rows if shifted else 0),
         "root": np.linalg.cholesky(posterior.precision[0])[: layout.order if shifted else 0],
         "mean": np.full((n_rows, layout.total), np.nan, dtype),
         "second": np.full((n_rows, layout.packed), np.nan, dtype),
         "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
         "errors": np.full(n_rows, np.nan),
-        "told": np.full(n_rows if shifted else 0, np.nan),
+        "information": np.full(n_rows if shifted else 0, np.nan),
         "sizes": rng.random((chunks, communities)),  # statistics are added to, not overwritten
         "firsts": rng.random((chunks, communities, layout.order)),
         "scatters": rng.random((chunks, covariances, triangle)),
@@ -102,7 +102,9 @@ def both(form: str, given_arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: float) -> None:
     for name in OUTPUTS:
-        largest = 1.0 if name == "told" else np.abs(theirs[name]).max()  # 1 less what is not told
+        largest = (
+            1.0 if name == "information" else np.abs(theirs[name]).max()
+        )  # 1 less what is not told
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=tolerance, atol=tolerance * largest, err_msg=name
         )
@@ -124,11 +126,13 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: floa
     chunks=st.integers(1, 4),
     shifted=st.booleans(),
 )
+# docs/model.md#row-factors
 def test_kernels_equal_the_reference(form: str, seed: int, **shape: Any) -> None:
     ours, theirs = both(form, arguments(np.random.default_rng(seed), **shape))
     assert_same(ours, theirs, tolerance=1e-9)
 
 
+# docs/model.md#row-moments
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_rows", [1, 31, 32, 33, 63, 64, 65, 70])
 @pytest.mark.parametrize("hold", [False, True])
@@ -174,7 +178,7 @@ def test_a_row_without_ratings_is_at_its_prior(
     ours, _ = both(form, given_arguments)
     for d in range(3):
         P = reference.symmetric(given_arguments["precision"][0 if tied else d])
-        m = np.linalg.solve(P, given_arguments["pull"][d])
+        m = np.linalg.solve(P, given_arguments["natural_mean"][d])
         np.testing.assert_allclose(ours["mean"][d], m, rtol=1e-9)
         second = reference.triangle(np.linalg.inv(P) + np.outer(m, m))
         np.testing.assert_allclose(ours["second"][d], second, rtol=1e-9, atol=1e-12)
@@ -202,7 +206,7 @@ def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
 
 STRIDED = [
     "indptr", "indices", "values", "other_mean", "other_second", "other_weight", "free", "noise",
-    "precision", "pull", "log_weight", "cuts", "shift", "doubt", "root", *OUTPUTS,
+    "precision", "natural_mean", "log_weight", "cuts", "shift", "leverage", "root", *OUTPUTS,
 ]  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hemf.batch.init import start_side
 from hemf.engines.threads import Rows, Shared, half_sweep
-from hemf.inference.start import start_side
 from hemf.model.layout import Layout
 from hemf.model.side import Moments
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf.inference import journal as journals
-from hemf.inference import rowstore
-from hemf.inference.history import History
-from hemf.inference.journal import Journal
-from hemf.inference.rowstore import ALL_ARRAYS, SUMS, WHOLE, RowArrays, RowStore
-from hemf.inference.savepoints import _mappings
 from hemf.kernels import undo
 from hemf.model.layout import Layout
+from hemf.online import journal as journals
+from hemf.online import store as rowstore
+from hemf.online.history import History
+from hemf.online.journal import Journal
+from hemf.online.state import _mappings
+from hemf.online.store import ALL_ARRAYS, SUMS, WHOLE, RowArrays, RowStore
 
 
 @pytest.fixture

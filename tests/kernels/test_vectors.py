@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from hemf.kernels.vectors import LANES, WIDE, add_scaled, put_products
+from hemf.kernels.lanes import LANES, WIDE, add_scaled, put_products
 
 SIZES = range(1, 41)
 STORAGE = [np.float32, np.float64]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hemf.model import bound
+from hemf.model.bound import community_evidence, own_evidence, stick_evidence
 from hemf.model.communities import community_posterior, stick_posterior
-from hemf.model.evidence import community_evidence, own_evidence, stick_evidence
 from proofs.problems import (
     SETTINGS,
     Setting,
@@ -21,6 +21,7 @@ from proofs.problems import (
 from proofs.watch import Watched
 
 
+# docs/model.md#bound
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_terms_equal_their_explicit_sums_far_from_any_optimum(
     setting: Setting, rng: np.random.Generator
@@ -48,6 +49,7 @@ def test_the_unit_of_ratings_shifts_the_bound_by_its_logarithm(
 # -- the evidence: what is left of the terms at their optimum ------------------------------------
 
 
+# docs/model.md#evidence
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "own"])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_evidence_is_the_sum_of_terms_at_the_optimum(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from hemf.batch import empirical
+from hemf.batch.sweep import BatchState, learn_noise
 from hemf.engines.threads import Rows
-from hemf.inference import empirical
-from hemf.inference.batch import BatchState, learn_noise
 from hemf.model.communities import Communities, Sticks
 from hemf.model.noise import SHAPE_RANGE, NoiseScales, best_shape, learn_scales, scale_posterior
 from proofs import slow_bound
@@ -119,6 +119,7 @@ def split(vector: Vector, *sizes: int) -> list[Vector]:
 # -- communities --------------------------------------------------------------------------------
 
 
+# docs/model.md#sticks
 def test_sticks(tiny: Tiny, rng: np.random.Generator) -> None:
     sticks = tiny.state.sides["user"].communities.sticks
     count = sticks.taken.size - 1  # the last stick is not free
@@ -134,13 +135,14 @@ def community_vector(communities: Communities) -> Vector:
     free = communities.dof - (communities.order - 1.0)
     parts = [
         communities.mean.ravel(),
-        np.log(communities.strength),
+        np.log(communities.kappa),
         matrix_to_vector(communities.scale),
         np.log(free),
     ]
     return np.concatenate(parts)
 
 
+# docs/model.md#communities
 def test_community_means_strengths_scales_and_freedoms(
     tiny: Tiny, rng: np.random.Generator
 ) -> None:
@@ -148,14 +150,14 @@ def test_community_means_strengths_scales_and_freedoms(
 
     def bound(theta: Vector) -> float:
         triangle = best.order * (best.order + 1) // 2
-        mean, strength, scale, free = split(
+        mean, kappa, scale, free = split(
             theta, best.mean.size, best.count, best.dof.size * triangle, best.dof.size
         )
         changed = with_communities(
             tiny.state,
             "user",
             mean=mean.reshape(best.mean.shape),
-            strength=np.exp(strength),
+            kappa=np.exp(kappa),
             scale=vector_to_matrix(scale, best.scale.shape),
             dof=np.exp(free) + best.order - 1.0,
         )
@@ -167,6 +169,7 @@ def test_community_means_strengths_scales_and_freedoms(
 # -- rows ---------------------------------------------------------------------------------------
 
 
+# docs/model.md#memberships
 def test_row_posterior_and_memberships_together(tiny: Tiny, rng: np.random.Generator) -> None:
     """Coupled: q_i(d), m_id and S_id of a row are the best, all at once."""
     state, users = tiny.state, tiny.watched
@@ -209,6 +212,7 @@ def mean_field(request: pytest.FixtureRequest) -> Tiny:
     return Tiny(state, watched.beliefs, watched)
 
 
+# docs/model.md#mean-field
 def test_mean_field_row_posterior_given_memberships(
     mean_field: Tiny, rng: np.random.Generator
 ) -> None:
@@ -248,6 +252,7 @@ def test_mean_field_memberships_given_the_row_posterior(
 # -- noise --------------------------------------------------------------------------------------
 
 
+# docs/model.md#noise-variance
 def test_noise_variance(tiny: Tiny, rng: np.random.Generator) -> None:
     learn_noise(tiny.state)
 
@@ -257,6 +262,7 @@ def test_noise_variance(tiny: Tiny, rng: np.random.Generator) -> None:
     assert_best(bound, np.log([tiny.state.noise]), rng)
 
 
+# docs/model.md#noise-scales
 def test_noise_scales_of_rows(rng: np.random.Generator) -> None:
     setting = Setting(noise_scales=True)
     state = problem(
@@ -309,6 +315,7 @@ def test_the_prior_of_noise_scales_keeps_to_its_range(differ: float, end: int) -
 # -- hyper-parameters ---------------------------------------------------------------------------
 
 
+# docs/model.md#alpha
 def test_concentration(tiny: Tiny, rng: np.random.Generator) -> None:
     best = empirical.best_concentration(tiny.state.sides["user"].communities.sticks)
 
@@ -320,6 +327,7 @@ def test_concentration(tiny: Tiny, rng: np.random.Generator) -> None:
     assert_best(bound, np.log([best]), rng)
 
 
+# docs/model.md#mu0
 def test_centre(tiny: Tiny, rng: np.random.Generator) -> None:
     best = empirical.best_centre(tiny.state.sides["user"].communities)
     assert_best(
@@ -327,16 +335,18 @@ def test_centre(tiny: Tiny, rng: np.random.Generator) -> None:
     )
 
 
+# docs/model.md#lambda0
 def test_spread(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
     best = empirical.best_spread(side.communities, side.prior.centre)
 
     def bound(theta: Vector) -> float:
-        return tiny.side_bound(with_prior(tiny.state, "user", spread=float(np.exp(theta[0]))))
+        return tiny.side_bound(with_prior(tiny.state, "user", mean_scale=float(np.exp(theta[0]))))
 
     assert_best(bound, np.log([best]), rng)
 
 
+# docs/model.md#w0
 def test_scale(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
     best = empirical.best_scale(side.communities, side.prior.dof)
@@ -349,6 +359,7 @@ def test_scale(tiny: Tiny, rng: np.random.Generator) -> None:
     assert_best(bound, matrix_to_vector(best), rng)
 
 
+# docs/model.md#iota0
 def test_degrees_of_freedom(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
     least = side.communities.order - 1.0

@@ -8,8 +8,7 @@ from scipy import stats
 from scipy.special import digamma
 
 from hemf.model import bound
-from hemf.model.communities import Communities, Sticks, expected_log_det, stick_posterior
-from hemf.model.hyper import Prior
+from hemf.model.communities import Communities, Prior, Sticks, expected_log_det, stick_posterior
 from hemf.model.noise import NoiseScales, gamma_divergence
 from proofs.problems import any_communities, any_prior, spd
 
@@ -30,6 +29,7 @@ def covariances(
     return stats.invwishart(dof, scale).rvs(draws, random_state=rng).reshape(draws, *scale.shape)
 
 
+# docs/model.md#expected-log-det
 @pytest.mark.parametrize(("order", "extra"), [(1, 0.3), (2, 0.5), (3, 4.0), (5, 20.5)])
 def test_expected_log_determinant(order: int, extra: float, rng: np.random.Generator) -> None:
     scale, dof = spd(rng, order), order + extra
@@ -69,9 +69,9 @@ def niw_log_ratio(communities: Communities, prior: Prior, rng: np.random.Generat
         sigma = drawn[0 if len(drawn) == 1 else d]
         root = np.linalg.cholesky(sigma)
         noise = np.einsum("nij,nj->ni", root, rng.normal(size=(FEWER, order)))
-        mu = communities.mean[d] + noise / np.sqrt(communities.strength[d])
-        total += log_normal(mu - communities.mean[d], sigma / communities.strength[d])
-        total -= log_normal(mu - prior.centre, sigma * prior.spread)
+        mu = communities.mean[d] + noise / np.sqrt(communities.kappa[d])
+        total += log_normal(mu - communities.mean[d], sigma / communities.kappa[d])
+        total -= log_normal(mu - prior.centre, sigma * prior.mean_scale)
     return total
 
 
@@ -97,7 +97,7 @@ def test_communities_at_their_prior_cost_nothing(tied: bool, rng: np.random.Gene
     same = Communities(
         sticks=stick_posterior(np.zeros(count), prior.concentration),
         mean=np.tile(prior.centre, (count, 1)),
-        strength=np.full(count, prior.strength),
+        kappa=np.full(count, prior.kappa),
         scale=np.tile(prior.scale, (covariances_, 1, 1)),
         dof=np.full(covariances_, prior.dof),
     )

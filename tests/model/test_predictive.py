@@ -7,13 +7,11 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
-from hemf.kernels import reference
+from hemf.kernels.reference import rows as reference
 from hemf.model import predictive
-from hemf.model.communities import Communities, Sticks
-from hemf.model.layout import Layout
-from hemf.model.packing import pack, unpack
+from hemf.model.communities import Communities, Sticks, prior_predictive
+from hemf.model.layout import Layout, pack, unpack
 from hemf.model.side import Moments
-from hemf.model.stranger import prior_predictive
 from proofs.problems import SETTINGS, Setting, any_communities, problem, spd
 
 
@@ -38,6 +36,7 @@ def all_pairs(left: Moments, right: Moments) -> tuple[np.ndarray, np.ndarray]:
     return mean.reshape(shape), variance.reshape(shape)
 
 
+# docs/model.md#predictive-variance
 def test_pairs_and_whole_rows_agree(sides: tuple[Moments, Moments]) -> None:
     left, right = sides
     mean, variance = all_pairs(left, right)
@@ -80,6 +79,7 @@ def test_drawn_vectors_leave_a_pinned_coordinate_alone(rng: np.random.Generator)
     assert (draws[:, free].std(axis=0) > 0.01).all()
 
 
+# docs/model.md#strangers
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "own"])
 @pytest.mark.parametrize("offsets", [True, False], ids=["offsets", "plain"])
 def test_a_stranger_is_drawn_from_the_communities(
@@ -89,7 +89,7 @@ def test_a_stranger_is_drawn_from_the_communities(
     order, draws = layout.order, 60_000
     communities = any_communities(rng, 3, order, tied=tied)
     communities = Communities(
-        communities.sticks, communities.mean, communities.strength + 1.0, communities.scale,
+        communities.sticks, communities.mean, communities.kappa + 1.0, communities.scale,
         communities.dof + 12.0,
     )  # fmt: skip
     mean, second = prior_predictive(communities, layout)
@@ -104,7 +104,7 @@ def test_a_stranger_is_drawn_from_the_communities(
         root = np.linalg.cholesky(sigma.reshape(-1, order, order))
         mu = communities.mean[d] + np.einsum(
             "nij,nj->ni", root, rng.normal(size=(chosen.size, order))
-        ) / np.sqrt(communities.strength[d])
+        ) / np.sqrt(communities.kappa[d])
         rows[chosen[:, None], layout.free] = mu + np.einsum(
             "nij,nj->ni", root, rng.normal(size=(chosen.size, order))
         )
@@ -121,7 +121,7 @@ def test_a_stranger_has_a_finite_variance_where_the_prior_has_none(
     vague = Communities(
         sticks=Sticks(np.ones(2), np.ones(2)),
         mean=np.zeros((2, 3)),
-        strength=np.ones(2),
+        kappa=np.ones(2),
         scale=spd(rng, 3, 2),
         dof=np.array([2.5, 4.0]),  # E[Σ] exists above L + 1 = 4
     )

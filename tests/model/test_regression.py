@@ -11,15 +11,19 @@ import pytest
 import scipy.sparse as sp
 
 from hemf import HeMF
-from hemf.kernels import reference
+from hemf.kernels.reference import rows as reference
 from hemf.model import ridge
 from hemf.model.bound import factors_term
-from hemf.model.communities import FLOOR, Statistics, community_posterior
-from hemf.model.design import Design
-from hemf.model.layout import Layout
-from hemf.model.packing import unpack
-from hemf.model.regression import LEAST_TOLD, Regression, regression_term
-from hemf.model.stranger import expected_covariance, prior_predictive
+from hemf.model.communities import (
+    FLOOR,
+    Statistics,
+    community_posterior,
+    expected_covariance,
+    prior_predictive,
+)
+from hemf.model.features import Design
+from hemf.model.layout import Layout, unpack
+from hemf.model.regression import MIN_INFORMATION, Regression, regression_term
 from proofs.problems import any_communities, any_design, any_prior
 
 ORDER = 3
@@ -31,31 +35,36 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-def exact(design: Design, precision: np.ndarray, told: np.ndarray | None = None) -> np.ndarray:
+def exact(
+    design: Design, precision: np.ndarray, information: np.ndarray | None = None
+) -> np.ndarray:
     """C the long way."""
     X = design.matrix.toarray()
-    told = np.ones(len(X)) if told is None else told
-    return np.linalg.inv(X.T @ (told[:, None] * X) + np.diag(design.by_column(precision)))
+    information = np.ones(len(X)) if information is None else information
+    return np.linalg.inv(X.T @ (information[:, None] * X) + np.diag(design.by_column(precision)))
 
 
-def knowing(regression: Regression, told: np.ndarray) -> Regression:
-    """With the best C for what is told of rows."""
-    return regression.under(regression.precision, told, regression.known(told))
+def knowing(regression: Regression, information: np.ndarray) -> Regression:
+    """With the best C for these information weights."""
+    return regression.with_precision(
+        regression.precision, information, regression.known(information)
+    )
 
 
+# docs/model.md#coefficients
 @pytest.mark.parametrize("shape", SHAPES)
 def test_either_factorisation_gives_the_same_posterior(shape, rng):
     n_rows, widths = SHAPES[shape]
     design = any_design(rng, n_rows, widths)
-    precision, told = rng.uniform(0.3, 3.0, len(widths)), rng.uniform(0.1, 1.0, n_rows)
-    C, X = exact(design, precision, told), design.matrix.toarray()
-    way = ridge.Direct(design.weighted(told))
-    spread = way.spread(precision)
-    np.testing.assert_allclose(spread.trace, design.by_block(np.diag(C)), rtol=1e-9)
-    assert spread.log_det == pytest.approx(np.linalg.slogdet(C)[1], rel=1e-10)
-    assert spread.leverage == pytest.approx(told @ np.diag(X @ C @ X.T), rel=1e-9)
-    doubt = way.leverages(precision) / told
-    np.testing.assert_allclose(doubt, np.diag(X @ C @ X.T), rtol=1e-8)
+    precision, information = rng.uniform(0.3, 3.0, len(widths)), rng.uniform(0.1, 1.0, n_rows)
+    C, X = exact(design, precision, information), design.matrix.toarray()
+    way = ridge.Direct(design.weighted(information))
+    summary = way.covariance(precision)
+    np.testing.assert_allclose(summary.trace, design.by_block(np.diag(C)), rtol=1e-9)
+    assert summary.log_det == pytest.approx(np.linalg.slogdet(C)[1], rel=1e-10)
+    assert summary.weighted_leverage == pytest.approx(information @ np.diag(X @ C @ X.T), rel=1e-9)
+    leverage = way.leverages(precision) / information
+    np.testing.assert_allclose(leverage, np.diag(X @ C @ X.T), rtol=1e-8)
     others = sp.random_array((5, design.n_columns), density=0.5, rng=rng, format="csr")
     wanted = np.diag(others.toarray() @ C @ others.toarray().T)
     np.testing.assert_allclose(way.variance(sp.csr_array(others), precision), wanted, atol=1e-10)
@@ -75,8 +84,8 @@ def test_where_rows_are_known_one_step_finds_the_coefficients(shape, rng):
 def test_where_they_are_not_the_next_steps_do(shape, rng):
     n_rows, widths = SHAPES[shape]
     design = any_design(rng, n_rows, widths)
-    targets, told = rng.normal(size=(n_rows, ORDER)), rng.uniform(0.3, 1.0, n_rows)
-    regression = knowing(Regression.start(design, ORDER), told)
+    targets, information = rng.normal(size=(n_rows, ORDER)), rng.uniform(0.3, 1.0, n_rows)
+    regression = knowing(Regression.start(design, ORDER), information)
     wanted = exact(design, regression.precision) @ design.matrix.T @ targets
     gaps = []
     for _ in range(40):
@@ -104,6 +113,7 @@ def test_products_are_the_same_by_what_is_not_zero(rows, columns, rng, monkeypat
 # -- rows that follow V --------------------------------------------------------------------------
 
 
+# docs/model.md#side-information
 def test_with_one_coordinate_the_posterior_is_the_exact_one(rng):
     """Of V and all rows together, given ratings of known items: a Gaussian, by one inverse."""
     n_rows, widths, P = 12, (3, 20), 2.5
@@ -117,11 +127,12 @@ def test_with_one_coordinate_the_posterior_is_the_exact_one(rng):
     joint = np.block([[P * (X.T @ X + prior), -P * X.T], [-P * X, np.diag(G + P)]])
     covariance = np.linalg.inv(joint)
     mean = covariance @ np.concatenate([np.zeros(F), h])
-    told = np.maximum(1.0 - P * S, LEAST_TOLD)
-    np.testing.assert_allclose(covariance[:F, :F], exact(design, regression.precision, told) / P,
+    information = np.maximum(1.0 - P * S, MIN_INFORMATION)
+    np.testing.assert_allclose(
+        covariance[:F, :F], exact(design, regression.precision, information) / P,
                                atol=1e-3)  # fmt: skip
     some = G > 0.0
-    ours = S + regression.doubt * S * P * S
+    ours = S + regression.leverage * S * P * S
     np.testing.assert_allclose(ours[some], np.diag(covariance)[F:][some], rtol=2e-3)
     m = np.zeros(n_rows)
     for _ in range(3000):  # rows and M in turn
@@ -131,6 +142,7 @@ def test_with_one_coordinate_the_posterior_is_the_exact_one(rng):
     np.testing.assert_allclose(regression.coefficients[:, 0], mean[:F], atol=1e-6)
 
 
+# docs/model.md#information
 def test_what_v_is_uncertain_by_reaches_rows_as_draws_say(rng):
     """E[aaᵀ], and E (a-Vᵀx)ᵀΣ⁻¹(a-Vᵀx), which scatter and leverage share between them."""
     root = rng.normal(size=(ORDER, ORDER))
@@ -138,31 +150,34 @@ def test_what_v_is_uncertain_by_reaches_rows_as_draws_say(rng):
     half = rng.normal(size=(ORDER, ORDER + 2))
     S = np.linalg.inv(P + half @ half.T)
     c, n = 0.7, 400_000
-    held, given, told = reference.with_doubt(S, P, c, 1)
+    held, given, information = reference.with_leverage(S, P, c, 1)
     said = np.sqrt(c) * rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(np.linalg.inv(P)).T
     a = said @ (S @ P).T + rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(S).T
     np.testing.assert_allclose(held[0], a.T @ a / n, atol=0.01 * np.abs(held).max())
     left = a - said
     drawn = float(np.einsum("ni,ij,nj->", left, P, left) / n)
-    assert np.trace(P @ given[0]) + ORDER * told * c == pytest.approx(drawn, rel=0.01)
+    assert np.trace(P @ given[0]) + ORDER * information * c == pytest.approx(drawn, rel=0.01)
 
 
+# docs/model.md#regression-bound
 def test_no_other_covariance_raises_the_bound(rng):
     design = any_design(rng, 12, (4, 3))
-    told = rng.uniform(0.1, 1.0, 12)
-    regression = knowing(Regression.start(design, ORDER), told)
+    information = rng.uniform(0.1, 1.0, 12)
+    regression = knowing(Regression.start(design, ORDER), information)
     best = regression_term(regression)
-    C, X = exact(design, regression.precision, told), design.matrix.toarray()
-    assert regression.spread.leverage == pytest.approx(told @ regression.doubt)
+    C, X = exact(design, regression.precision, information), design.matrix.toarray()
+    assert regression.covariance.weighted_leverage == pytest.approx(
+        information @ regression.leverage
+    )
     for _ in range(50):
         stretch = np.eye(7) + 0.1 * rng.normal(size=(7, 7))
         other = stretch @ C @ stretch.T
-        spread = ridge.Spread(
+        summary = ridge.CovarianceSummary(
             design.by_block(np.diag(other)),
             float(np.linalg.slogdet(other)[1]),
-            float(told @ np.diag(X @ other @ X.T)),
+            float(information @ np.diag(X @ other @ X.T)),
         )
-        assert regression_term(replace(regression, spread=spread)) < best
+        assert regression_term(replace(regression, covariance=summary)) < best
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -194,17 +209,17 @@ def test_conjugate_gradients_arrive_there_sweep_after_sweep(shape, rng, monkeypa
 def test_the_diagonal_covariance_is_the_best_diagonal_one(rng):
     design = any_design(rng, 12, (4, 3))
     regression = Regression.start(design, ORDER)
-    told = rng.uniform(0.1, 1.0, 12)
-    heard = design.weighted(told)
+    information = rng.uniform(0.1, 1.0, 12)
+    heard = design.weighted(information)
     way = ridge.Iterative(heard)
-    best = regression_term(replace(regression, spread=way.spread(regression.precision)))
+    best = regression_term(replace(regression, covariance=way.covariance(regression.precision)))
     diagonal = 1.0 / (heard.squares + design.by_column(regression.precision))
     for _ in range(50):
         other = diagonal * np.exp(0.2 * rng.normal(size=diagonal.size))
-        spread = ridge.Spread(
+        summary = ridge.CovarianceSummary(
             design.by_block(other), float(np.log(other).sum()), float(heard.squares @ other)
         )
-        assert regression_term(replace(regression, spread=spread)) <= best
+        assert regression_term(replace(regression, covariance=summary)) <= best
 
 
 def test_the_way_is_chosen_by_size(monkeypatch, rng):
@@ -220,7 +235,7 @@ def test_many_features_take_memory_by_their_non_zeros(monkeypatch, rng):
     design = Design.of({"many": matrix})
     regression, targets = Regression.start(design, 4), rng.normal(size=(2_000, 4))
     tracemalloc.start()
-    knowing(regression.fitted(targets), np.full(2_000, 0.5)).wanted(np.eye(4))
+    knowing(regression.fitted(targets), np.full(2_000, 0.5)).proposed_precision(np.eye(4))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 8 * (design.values.size + 4 * design.n_columns)  # of 1.6 GB for X in full
@@ -236,6 +251,7 @@ def test_features_that_are_copies_are_factorised_in_double_precision(rng):
     np.testing.assert_allclose(design.matrix @ found, column, rtol=1e-3, atol=1.0)
 
 
+# docs/model.md#feature-precision
 @pytest.mark.parametrize("widths", [(5, 3), (5, 200)])
 def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
     """Each with the M and C that are best under it; rows stay."""
@@ -244,10 +260,10 @@ def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
     communities = any_communities(rng, 1, ORDER, tied=True)
     communities = replace(communities, mean=np.zeros((1, ORDER)))
     said = design.matrix @ (rng.normal(size=(sum(widths), ORDER)) / np.sqrt(sum(widths)))
-    targets, told = said + rng.normal(size=(40, ORDER)), rng.uniform(0.2, 1.0, 40)
+    targets, information = said + rng.normal(size=(40, ORDER)), rng.uniform(0.2, 1.0, 40)
 
     def under(precision: np.ndarray) -> Regression:
-        found = start.under(precision, told, start.known(told))
+        found = start.with_precision(precision, information, start.known(information))
         for _ in range(60):
             found = found.fitted(targets)
         return found
@@ -262,7 +278,7 @@ def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
     regression = under(start.precision)
     first = bound(regression)
     for _ in range(80):
-        regression = under(regression.wanted(communities.precision[0]))
+        regression = under(regression.proposed_precision(communities.precision[0]))
     best = bound(regression)
     assert best > first + 0.1
     for _ in range(30):
@@ -272,13 +288,14 @@ def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
 
 def test_small_changes_are_not_worth_a_factorisation(rng):
     design = any_design(rng, 40, (5, 3))
-    told = np.full(40, 0.7)
-    regression = knowing(Regression.start(design, ORDER), told)
-    assert not regression.is_stale(1.01 * regression.precision, told + 1e-3)
-    assert regression.is_stale(1.1 * regression.precision, told)
-    assert regression.is_stale(regression.precision, told - 0.2)
+    information = np.full(40, 0.7)
+    regression = knowing(Regression.start(design, ORDER), information)
+    assert not regression.is_stale(1.01 * regression.precision, information + 1e-3)
+    assert regression.is_stale(1.1 * regression.precision, information)
+    assert regression.is_stale(regression.precision, information - 0.2)
 
 
+# docs/model.md#newcomers
 def test_what_features_say_of_newcomers_is_what_draws_from_the_posterior_say(rng):
     design = any_design(rng, 60, (3, 2))
     layout = Layout.of("user", n_factors=2, offsets=True)
@@ -289,11 +306,11 @@ def test_what_features_say_of_newcomers_is_what_draws_from_the_posterior_say(rng
     )
     communities = community_posterior(statistics, any_prior(rng, ORDER))
     x = sp.csr_array(rng.normal(size=(1, 5)))
-    mean, second = prior_predictive(communities, layout, regression.hint(x))
+    mean, second = prior_predictive(communities, layout, regression.feature_prior(x))
     C, sigma = exact(design, regression.precision), expected_covariance(communities)[0]
     n, half = 200_000, np.linalg.cholesky(sigma)
     share = float(x.toarray()[0] @ C @ x.toarray()[0])
-    scale = np.sqrt(1.0 + 1.0 / communities.strength[0] + share)
+    scale = np.sqrt(1.0 + 1.0 / communities.kappa[0] + share)
     draws = communities.mean[0] + (x @ regression.coefficients)[0]
     draws = draws + scale * rng.normal(size=(n, ORDER)) @ half.T
     free = layout.free
@@ -306,12 +323,14 @@ def test_what_features_say_of_newcomers_is_what_draws_from_the_posterior_say(rng
 def test_features_that_are_not_known_are_expected_to_be_average(rng):
     design = any_design(rng, 60, (3, 2))
     regression = Regression.start(design, ORDER).fitted(rng.normal(size=(60, ORDER)))
-    nothing = regression.hint(sp.csr_array((1, 0)))
+    nothing = regression.feature_prior(sp.csr_array((1, 0)))
     np.testing.assert_allclose(nothing.shift[0], regression.shift.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(nothing.spread, np.cov(regression.shift.T, bias=True), atol=1e-12)
-    everything = regression.hint(design.matrix[:4])
+    np.testing.assert_allclose(
+        nothing.covariance, np.cov(regression.shift.T, bias=True), atol=1e-12
+    )
+    everything = regression.feature_prior(design.matrix[:4])
     np.testing.assert_allclose(everything.shift, regression.shift[:4], atol=1e-12)
-    np.testing.assert_allclose(everything.spread, 0.0, atol=1e-20)
+    np.testing.assert_allclose(everything.covariance, 0.0, atol=1e-20)
 
 
 def test_blocks_stand_side_by_side(rng):
@@ -333,7 +352,7 @@ def test_a_factorisation_that_is_cut_short_is_not_taken_for_the_one_before(rng, 
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(ridge, "Spread", fails)
+        patch.setattr(ridge, "CovarianceSummary", fails)
         with pytest.raises(MemoryError):
             known.solve(right, other)
     np.testing.assert_array_equal(known.solve(right, one), expected)

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hemf.kernels import reference
-from hemf.model.communities import Statistics, community_posterior, stick_posterior
-from hemf.model.hyper import Prior
-from hemf.model.layout import Layout
-from hemf.model.packing import order_of, pack, unpack
+from hemf.kernels.reference import rows as reference
+from hemf.model.communities import Prior, Statistics, community_posterior, stick_posterior
+from hemf.model.layout import Layout, order_of, pack, unpack
 from proofs.problems import SETTINGS, Setting, any_prior, any_statistics, problem, spd, update_rows
 
 
@@ -30,6 +28,7 @@ def test_model_and_reference_pack_alike(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(reference.symmetric(pack(matrix)), matrix)
 
 
+# docs/model.md#offsets
 @pytest.mark.parametrize("n_factors", [1, 4])
 def test_each_sides_offset_meets_the_others_one(n_factors: int) -> None:
     user = Layout.of("user", n_factors=n_factors, offsets=True)
@@ -62,17 +61,18 @@ def test_communities_without_rows_are_at_the_prior(tied: bool, rng: np.random.Ge
     statistics = any_statistics(rng, 2, 3, tied=tied, rows=0)
     communities = community_posterior(statistics, prior)
     np.testing.assert_allclose(communities.mean, np.tile(prior.centre, (2, 1)))
-    np.testing.assert_allclose(communities.strength, prior.strength)
+    np.testing.assert_allclose(communities.kappa, prior.kappa)
     np.testing.assert_allclose(communities.dof, prior.dof)
     np.testing.assert_allclose(communities.scale, np.broadcast_to(prior.scale, (2 - tied, 3, 3)))
 
 
+# docs/model.md#statistics
 def test_the_posterior_counts_rows_as_conjugacy_says(rng: np.random.Generator) -> None:
     """NIW posterior of rows known exactly, against textbook sums over the rows."""
     prior, rows = any_prior(rng, 2), rng.normal(size=(9, 2))
     statistics = Statistics(np.array([9.0]), rows.sum(0)[None], (rows.T @ rows)[None], 0.0)
     found = community_posterior(statistics, prior)
-    kappa0, mean = prior.strength, rows.mean(axis=0)
+    kappa0, mean = prior.kappa, rows.mean(axis=0)
     away, gap = rows - mean, mean - prior.centre
     scale = prior.scale + away.T @ away + kappa0 * 9.0 / (kappa0 + 9.0) * np.outer(gap, gap)
     np.testing.assert_allclose(found.scale[0], scale)
@@ -80,10 +80,11 @@ def test_the_posterior_counts_rows_as_conjugacy_says(rng: np.random.Generator) -
     assert found.dof[0] == prior.dof + 9.0
 
 
+# docs/model.md#generative-model
 def test_the_first_prior_expects_the_variance_it_was_given() -> None:
-    prior = Prior.start(4, variance=0.3, concentration=2.0, spread=0.5)
+    prior = Prior.start(4, variance=0.3, concentration=2.0, mean_scale=0.5)
     np.testing.assert_allclose(np.linalg.inv(prior.scale) * prior.dof, np.eye(4) / 0.3)
-    assert prior.strength == 2.0
+    assert prior.kappa == 2.0
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)

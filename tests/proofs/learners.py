@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf._typing import SIDES
+from hemf.batch.init import assign, start_side
+from hemf.batch.sweep import BatchState
 from hemf.engines.threads import Rows
-from hemf.inference import binding, origins, widening
-from hemf.inference.batch import SIDES, BatchState
-from hemf.inference.history import RatingBook
-from hemf.inference.online import OnlineState
-from hemf.inference.online_options import ALL, OnlineOptions
-from hemf.inference.start import assign, start_side
 from hemf.model.communities import Statistics
-from hemf.model.layout import Layout
-from hemf.model.packing import pack, unpack
+from hemf.model.layout import Layout, pack, unpack
+from hemf.online import adoption, binding, directions
+from hemf.online.history import RatingBook
+from hemf.online.options import ALL, OnlineOptions
+from hemf.online.state import OnlineState
 from proofs import slow_bound
 from proofs.problems import OTHER, Setting, problem, rows_of, update_rows
 
@@ -50,8 +50,8 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         tables[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(widening, "ENOUGH", 0.0)  # as it is, however few ratings there are
-        return origins.adopt(
+        patch.setattr(directions, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        return adoption.adopt(
             OnlineState,
             state.copy(),
             tables,

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from hemf.batch.init import assign, start_side
+from hemf.batch.sweep import BatchState, with_penalty
 from hemf.engines.threads import Rows, Shared, half_sweep
-from hemf.inference.batch import BatchState
-from hemf.inference.regress import with_penalty
-from hemf.inference.start import assign, start_side
-from hemf.model.communities import Communities, Statistics, Sticks
-from hemf.model.design import Design
-from hemf.model.hyper import Prior
-from hemf.model.layout import Layout
+from hemf.model.communities import Communities, Prior, Statistics, Sticks
+from hemf.model.features import Design
+from hemf.model.layout import Layout, pack
 from hemf.model.noise import NoiseScales
-from hemf.model.packing import pack
 
 OTHER = {"user": "item", "item": "user"}
 
@@ -80,7 +77,7 @@ def any_prior(rng: np.random.Generator, order: int) -> Prior:
     return Prior(
         concentration=float(rng.uniform(0.3, 3.0)),
         centre=rng.normal(size=order),
-        spread=float(rng.uniform(0.3, 3.0)),
+        mean_scale=float(rng.uniform(0.3, 3.0)),
         scale=spd(rng, order),
         dof=order + float(rng.uniform(0.5, 5.0)),
     )
@@ -92,7 +89,7 @@ def any_communities(rng: np.random.Generator, count: int, order: int, *, tied: b
     return Communities(
         sticks=Sticks(rng.uniform(1.0, 9.0, count), rng.uniform(0.5, 9.0, count)),
         mean=rng.normal(size=(count, order)),
-        strength=rng.uniform(0.5, 9.0, count),
+        kappa=rng.uniform(0.5, 9.0, count),
         scale=spd(rng, order, covariances),
         dof=order + rng.uniform(0.5, 9.0, covariances),
     )
@@ -193,13 +190,15 @@ def update_rows(
         coupled=setting.coupled,
         hold=hold,
         shift=None if side.regression is None else side.regression.shift,
-        doubt=None if side.regression is None else side.regression.doubt,
+        leverage=None if side.regression is None else side.regression.leverage,
     )
     found = half_sweep(
         state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
     )
     if side.regression is not None:
-        side.regression = side.regression.heard(float(found.told @ side.regression.doubt))
+        side.regression = side.regression.with_leverage(
+            float(found.information @ side.regression.leverage)
+        )
     side.statistics = with_penalty(side, found.statistics)
     state.squared_error = float(found.errors @ side.weights)
-    return side.communities, found.errors, found.told
+    return side.communities, found.errors, found.information

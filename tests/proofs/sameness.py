@@ -11,10 +11,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from hemf import HeMF
-from hemf.inference.history import History, RatingBook
-from hemf.inference.online_moods import OnlineMoods
-from hemf.inference.rowstore import RowArrays, RowStore
-from hemf.vocabulary import Vocabulary
+from hemf.data.vocabulary import Vocabulary
+from hemf.online.history import History, RatingBook
+from hemf.online.moods import OnlineMoods
+from hemf.online.store import RowArrays, RowStore
 
 CALLS = {"journal", "_pending", "_lock", "_prepared"}
 """Attributes that are of calls rather than of a model."""

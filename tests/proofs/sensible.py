@@ -33,8 +33,8 @@ def assert_sensible(model: HeMF) -> None:
             both, prior = side.communities, side.prior
             arrays = (
                 side.moments.mean, side.moments.second, side.membership, side.weights, both.mean,
-                both.scale, both.strength, both.dof, both.sticks.weights, prior.centre, prior.scale,
-                prior.concentration, prior.spread, prior.dof,
+                both.scale, both.kappa, both.dof, both.sticks.weights, prior.centre, prior.scale,
+                prior.concentration, prior.mean_scale, prior.dof,
             )  # fmt: skip
             assert all(np.isfinite(array).all() for array in arrays)
             np.testing.assert_allclose(side.membership.sum(axis=1), 1.0, rtol=1e-5)

@@ -14,14 +14,13 @@ import numpy as np
 from scipy import stats
 from scipy.special import digamma, gammaln, multigammaln
 
+from hemf.batch.sweep import BatchState
 from hemf.engines.threads import Rows
-from hemf.inference.batch import BatchState
-from hemf.kernels import reference
+from hemf.kernels.reference import rows as reference
 from hemf.model import ridge
-from hemf.model.communities import Communities, Sticks
-from hemf.model.hyper import Prior
+from hemf.model.communities import Communities, Prior, Sticks
+from hemf.model.layout import unpack
 from hemf.model.noise import NoiseScales
-from hemf.model.packing import unpack
 from hemf.model.side import Side
 from proofs.problems import OTHER, Setting
 
@@ -29,10 +28,10 @@ LOG_2PI = np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
-class Told:
+class Information:
     """How the rows of a side with features follow V, whatever their communities."""
 
-    doubt: np.ndarray
+    leverage: np.ndarray
     """c_i, (rows,): what Vᵀx_i is uncertain by in units of Σ."""
     covariance: np.ndarray
     """S_i, (rows, order, order)."""
@@ -42,7 +41,7 @@ class Told:
     """w_i, (rows,), how much ratings have told of each row."""
 
     @classmethod
-    def of(cls, doubt: np.ndarray, P: np.ndarray, S: np.ndarray) -> Told:
+    def of(cls, leverage: np.ndarray, P: np.ndarray, S: np.ndarray) -> Information:
         """Rows that move by S P of what Vᵀx_i is away from Mᵀx_i, which is uncertain by c P⁻¹."""
         gain, sigma, order = S @ P, np.linalg.inv(P), P.shape[0]
         back = gain.swapaxes(-1, -2)
@@ -52,7 +51,7 @@ class Told:
         known = np.trace(P @ gain @ sigma @ back, axis1=1, axis2=2)
         share = 1.0 - np.trace(gain, axis1=1, axis2=2) / order
         np.testing.assert_allclose(away - known, order * (2.0 * share - 1.0), atol=1e-9 * order)
-        return cls(doubt, S, doubt[:, None, None] * (gain @ sigma @ back), share)
+        return cls(leverage, S, leverage[:, None, None] * (gain @ sigma @ back), share)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Belief:
     """m_id, (rows, D, order)."""
     covariance: np.ndarray
     """S_id, (rows, D, order, order); with features, given V."""
-    told: Told | None = None
+    told: Information | None = None
     """How rows follow V; None without features."""
 
     def ordered(self, order: np.ndarray) -> Belief:
@@ -126,7 +125,7 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
         shift = np.zeros(layout.order) if side.regression is None else side.regression.shift[i]
         h = h - G @ shift
         noise = state.noise / side.weights[i]
-        m, S = reference.posteriors(G, h, noise, precision, used.pull)
+        m, S = reference.posteriors(G, h, noise, precision, used.natural_mean)
         means.append(m + shift)
         covariances.append(S)
     found = Belief(share, np.array(means), np.array(covariances))
@@ -134,7 +133,7 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
         return found
     if not setting.coupled:  # one mean for all communities, of one Σ
         found = replace(found, mean=np.repeat(side.factor_means[:, None], count, axis=1))
-    told = Told.of(side.regression.doubt, used.precision[0], found.covariance[:, 0])
+    told = Information.of(side.regression.leverage, used.precision[0], found.covariance[:, 0])
     return replace(found, told=told)
 
 
@@ -174,7 +173,7 @@ def covariance_among(side: Side) -> np.ndarray:
     assert side.regression is not None
     design = side.regression.design
     X = design.matrix.toarray()
-    precision = X.T @ (side.regression.told[:, None] * X)
+    precision = X.T @ (side.regression.information[:, None] * X)
     if ridge.DIRECT == 0:
         precision = np.diag(np.diag(precision))
     return np.linalg.inv(precision + np.diag(design.by_column(side.regression.precision)))
@@ -198,9 +197,9 @@ def uncertain_shifts(side: Side, among: np.ndarray, rows: Belief) -> tuple[float
     assert told is not None
     assert side.regression is not None
     X = side.regression.design.matrix.toarray()
-    np.testing.assert_allclose(told.doubt, np.diag(X @ among @ X.T), rtol=1e-6, atol=1e-9)
-    moving = np.sum(Q * (told.moved - told.doubt[:, None, None] * told.covariance))
-    return -0.5 * float(moving), -0.5 * order * float(told.doubt @ told.share)
+    np.testing.assert_allclose(told.leverage, np.diag(X @ among @ X.T), rtol=1e-6, atol=1e-9)
+    moving = np.sum(Q * (told.moved - told.leverage[:, None, None] * told.covariance))
+    return -0.5 * float(moving), -0.5 * order * float(told.leverage @ told.share)
 
 
 def coefficients_divergence(side: Side, among: np.ndarray, *, at_zero: bool = False) -> float:
@@ -279,7 +278,7 @@ def factors(rows: Belief, communities: Communities) -> float:
     value, order = 0.0, communities.order
     for d in range(communities.count):
         c = 0 if communities.scale.shape[0] == 1 else d
-        W, dof, kappa = communities.scale[c], communities.dof[c], communities.strength[d]
+        W, dof, kappa = communities.scale[c], communities.dof[c], communities.kappa[d]
         expected_log_det = np.linalg.slogdet(W)[1] - order * np.log(2.0)
         expected_log_det -= sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
         P = dof * np.linalg.inv(W)
@@ -322,9 +321,9 @@ def community_divergence(communities: Communities, prior: Prior) -> float:
     for d in range(communities.count):
         c = 0 if communities.scale.shape[0] == 1 else d
         P = communities.dof[c] * np.linalg.inv(communities.scale[c])
-        ratio = prior.strength / communities.strength[d]
+        ratio = prior.kappa / communities.kappa[d]
         away = communities.mean[d] - prior.centre
-        value += 0.5 * (order * (ratio - 1.0 - np.log(ratio)) + prior.strength * away @ P @ away)
+        value += 0.5 * (order * (ratio - 1.0 - np.log(ratio)) + prior.kappa * away @ P @ away)
     for W, dof in zip(communities.scale, communities.dof, strict=True):
         # Of Σ⁻¹ rather than Σ, a Wishart matrix: the divergence is the same.
         V = np.linalg.inv(W)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -213,14 +213,18 @@ def strike_at_line(run: Callable[[], Any], at: int) -> None:
 
 
 def strike_between(run: Callable[[], Any], *at: int) -> None:
-    """Let exceptions come as if from other threads, while these lines are run."""
-    count, here = 0, threading.get_ident()
+    """Let exceptions come as if from other threads, while these lines are run.
+
+    They are raised where the interpreter looks for such exceptions: not where a block of ``with``
+    is left, which is a line to those who trace.
+    """
+    count, before, lightning = 0, sys.gettrace(), _lightning(threading.get_ident())
 
     def on_line(_: Any) -> None:
         nonlocal count
         count += 1
         if count in at:
-            strike(here)
+            _ = lightning.strikes
 
     with suppress(Struck):
         try:
@@ -229,6 +233,22 @@ def strike_between(run: Callable[[], Any], *at: int) -> None:
         finally:
             for _ in range(50):  # one that has not been delivered comes now
                 pass
+    sys.settrace(before)  # had it been delivered while tracing was to end
+
+
+def _lightning(thread: int) -> Any:
+    """Return an object with an attribute: to look it up raises an exception at the next step.
+
+    After a call the interpreter looks for exceptions, so a function that traces would get them
+    itself; tracing would end, and no second one come. After a look at an attribute it does not.
+    """
+    raising = partial(
+        ctypes.pythonapi.PyThreadState_SetAsyncExc,
+        ctypes.c_ulong(thread),
+        ctypes.py_object(Struck),
+    )
+    # The object itself is passed too, as a third argument, which the function does not have.
+    return type("Lightning", (), {"_as_parameter_": 0, "strikes": property(raising)})()
 
 
 def strike(thread: int) -> None:
@@ -330,14 +350,15 @@ def is_free(model: HeMF) -> bool:
 
 def make_rare_steps_frequent(patch: Any) -> None:
     """Let small models do what otherwise takes thousands of ratings; ``patch`` sets attributes."""
-    from hemf.inference import opening, regroup, settled, shared
+    from hemf.online import directions, sums, updates
+    from hemf.online import updates as regroup
 
-    patch(settled, "CARRY_EVERY", 0.3)
-    patch(shared, "SEARCH_EVERY", 10)
-    patch(opening, "GROWTH", 1.05)
-    patch(opening, "CLOSED", 0.6)
-    patch(opening, "EXPLAINED", 0.0)
-    patch(opening, "FIRST_RESTART", 20)
+    patch(sums, "CARRY_EVERY", 0.3)
+    patch(updates, "SEARCH_EVERY", 10)
+    patch(directions, "GROWTH", 1.05)
+    patch(directions, "CLOSED", 0.6)
+    patch(directions, "EXPLAINED", 0.0)
+    patch(directions, "FIRST_RESTART", 20)
     patch(regroup, "FEWEST", 2)
     gains = regroup.split_gains
 

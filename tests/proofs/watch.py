@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf.inference.batch import BatchState
-from hemf.inference.regress import learn_features, regress
-from hemf.kernels import reference
+from hemf.batch.sweep import BatchState, learn_features, regress
+from hemf.kernels.reference import rows
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
 
@@ -47,7 +46,7 @@ class Watched:
         self.beliefs[name] = slow_bound.belief(self.state, name, self.setting, used)
         self.credited.discard(name)
         left_out = (self.state.sides[name].membership == 0.0).sum(axis=1)
-        return float(-np.log1p(-left_out * reference.NEGLIGIBLE).sum())
+        return float(-np.log1p(-left_out * rows.NEGLIGIBLE).sum())
 
     def regress(self, name: str) -> None:
         """Regress the factors of a side on its features."""

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from hemf import HeMF, datasets
+from hemf import HeMF
+from hemf.data import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 N_FACTORS = 5

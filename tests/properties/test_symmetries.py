@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf import HeMF, datasets
+from hemf import HeMF
+from hemf.batch import merge_split
+from hemf.batch.empirical import learn_prior
+from hemf.batch.init import assign
+from hemf.batch.sweep import BatchState, learn_noise, update_side
+from hemf.data import datasets
 from hemf.engines.threads import Rows
-from hemf.inference import moves
-from hemf.inference.batch import BatchState, learn_noise, update_side
-from hemf.inference.empirical import learn_prior
-from hemf.inference.start import assign
-from hemf.model.design import Design
+from hemf.model.features import Design
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Moments, Side
 from proofs.problems import OTHER, SETTINGS, Setting, problem
@@ -28,7 +29,7 @@ def sweeps(state: BatchState, setting: Setting, times: int = 3) -> None:
     for _ in range(times):
         for name, side in state.sides.items():
             update_side(state, name, coupled=setting.coupled, n_jobs=1)
-            moves.order_by_size(side)
+            merge_split.order_by_size(side)
         learn_noise(state)
         for side in state.sides.values():
             side.prior = learn_prior(
@@ -45,8 +46,8 @@ def permuted_side(side: Side, order: np.ndarray) -> Side:
     if regression is not None:
         design = Design.of({"block": regression.design.matrix[order]})
         design = replace(design, names=regression.design.names, widths=regression.design.widths)
-        told, doubt = regression.told[order], regression.doubt[order]
-        regression = replace(regression, design=design, told=told, doubt=doubt)
+        information, leverage = regression.information[order], regression.leverage[order]
+        regression = replace(regression, design=design, information=information, leverage=leverage)
     return replace(
         side,
         regression=regression,
@@ -163,10 +164,10 @@ def test_the_names_of_communities_do_not_matter(setting: Setting, rng: np.random
         side.prior = replace(side.prior, concentration=0.5)
         assign(side, relabel[labels], 4)
         update_side(state, "user", coupled=setting.coupled, hold=True, n_jobs=1)
-        moves.order_by_size(side)
+        merge_split.order_by_size(side)
         for name in ("user", "item", "user"):
             update_side(state, name, coupled=setting.coupled, n_jobs=1)
-            moves.order_by_size(state.sides[name])
+            merge_split.order_by_size(state.sides[name])
         states.append(state)
     one, two = states
     for name in ("user", "item"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hemf import DataError, HeMF, ParameterError, Ratings
-from hemf.datasets import draw
+from hemf.data.datasets import draw
 from hemf.evaluation import judge, nlpd, rmse
 from hemf.evaluation.splits import k_fold
 from hemf.tuning import tune

@@ -7,22 +7,29 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from hemf.baselines.descent import Descent, Schedule, Seen, Side
-from hemf.errors import DataError, NotFittedError
-from hemf.options import MOST_FACTORS, checked_range, generator
-from hemf.parameters import Parametrised, choice, functions, number, switch, whole_number
-from hemf.questions import Known, asked, check_inside
-from hemf.ratings import Ratings, pairs_from_any
-from hemf.training import validation_pairs
-from hemf.triples import in_order, rated_ids
-from hemf.vocabulary import Vocabulary
-
-Floats = npt.NDArray[np.float64]
+from hemf._checks import (
+    Parametrised,
+    checked_range,
+    choice,
+    functions,
+    generator,
+    number,
+    switch,
+    whole_number,
+)
+from hemf._options import MOST_FACTORS
+from hemf._typing import Float32Array, Float64Array, Int32Array
+from hemf.batch.inputs import validation_pairs
+from hemf.data.columns import CodedIds
+from hemf.data.pairs import KnownIds, check_rating_range, find_pairs
+from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any, read_in_order
+from hemf.data.vocabulary import Vocabulary
+from hemf.errors import DataError, NotFittedError, ParameterError
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ class SGD(Parametrised):
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
-        check_inside(values, self.rating_range)
+        check_rating_range(values, self.rating_range)
         if values.dtype != np.float32:
             raise DataError(
                 "these ratings differ by less than float32 can hold, which is what this model "
@@ -167,8 +174,8 @@ class SGD(Parametrised):
             )
         values = values.astype(np.float32, copy=False)
         judged = None if validation is None else validation_pairs(validation, data)[:3]
-        users, user_rows = rated_ids(data.users, user_rows)
-        items, item_rows = rated_ids(data.items, item_rows)
+        users, user_rows = drop_unrated_ids(data.users, user_rows)
+        items, item_rows = drop_unrated_ids(data.items, item_rows)
         state, rng = self._begin(users, items, data.scale)
         state.see(values)
         history: list[EpochReport] = []
@@ -227,7 +234,7 @@ class SGD(Parametrised):
 
     def _stream(
         self, ratings: Any, y: Any, columns: Any, *, forecasts: bool, timed: bool = False
-    ) -> tuple[Floats, Floats | None]:
+    ) -> tuple[Float64Array, Float64Array | None]:
         """Learn ratings; return what was expected of each, and how long it took if ``timed``."""
         schedule = self.check_parameters()
         with self._turn:
@@ -237,9 +244,9 @@ class SGD(Parametrised):
                 if fitted
                 else self._begin(Vocabulary(), Vocabulary(), self._expected_scale())[0]
             )
-            read = in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
+            read = read_in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no columns that are views
-            check_inside(values, self.rating_range)
+            check_rating_range(values, self.rating_range)
             seconds = np.empty(len(values)) if timed else None
             expected = state.stream(
                 schedule, read.users, read.items, values, forecasts=forecasts, seconds=seconds
@@ -365,15 +372,15 @@ class SGD(Parametrised):
         """
         return_known = switch("return_known", return_known)
         state = self._fitted()
-        pairs = asked(
+        pairs = find_pairs(
             users,
             items,
-            Known(state.users.ids, state.users.find),
-            Known(state.items.ids, state.items.find),
+            KnownIds(state.users.ids, state.users.find),
+            KnownIds(state.items.ids, state.items.find),
             unknown,
         )
         expected = state.forecast(pairs.users, pairs.items)
-        answer = (expected[0], pairs.known[0]) if pairs.alone else (expected, pairs.known)
+        answer = (expected[0], pairs.known[0]) if pairs.is_single else (expected, pairs.known)
         return answer if return_known else answer[0]
 
     # -- inner workings ------------------------------------------------------------------------
@@ -407,3 +414,266 @@ class SGD(Parametrised):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, made under the lock: what is pickled later must not change in the meantime.
         return vars(copy.deepcopy(self))
+
+
+# ------------------------------------------------------------------------------------------------
+# What gradient descent has learnt: rows that grow with the ids, and all that it has seen.
+
+
+LEAST_ROOM = 16  # rows
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How far each rating moves its user and its item."""
+
+    step: float
+    decay: float
+    power: float
+    factor_penalty: float
+    offset_penalty: float
+
+    def steps(self, first: int, n: int) -> Float64Array:
+        """Return η_t = η0 / (1 + t/decay)^power of n ratings, t counted from ``first``.
+
+        >>> Schedule(0.1, 2.0, 1.0, 0.0, 0.0).steps(2, 3).round(3).tolist()
+        [0.05, 0.04, 0.033]
+        """
+        shrunk = (1.0 + np.arange(first, first + n) / self.decay) ** self.power
+        return np.asarray(self.step / shrunk)
+
+
+class Side:
+    """Ids of one side, and a row of offset and factors for each; its storage doubles as it grows.
+
+    Row k starts with the k-th draw of the seed, whenever its turn comes.
+
+    >>> side = Side(Vocabulary(["ann"]), 2, 0.1, np.float32, seed=0)
+    >>> side.find(["ann", "bob"]).tolist(), side.rows.shape
+    ([0, -1], (16, 3))
+    """
+
+    def __init__(
+        self, ids: Vocabulary, n_factors: int, start_scale: float, dtype: Any, *, seed: int
+    ) -> None:
+        self.ids = ids
+        self.rows: npt.NDArray[Any] = np.empty((0, 1 + n_factors), dtype)
+        self.count = len(ids)
+        self._scale = start_scale
+        self._rng = np.random.default_rng(seed)
+        self.make_room(self.count)
+
+    def find(self, ids: Any) -> Int32Array:
+        """Row of each id, -1 for those that nothing was learnt of."""
+        rows = self.ids.rows(ids)
+        rows[rows >= self.count] = -1
+        return rows.astype(np.int32)
+
+    def number(self, coded: CodedIds) -> Int32Array:
+        """Row of each distinct id, with room for those that are new, which are not added yet."""
+        rows = self.ids.rows(coded.distinct)
+        new = rows < 0
+        rows[new] = np.arange(len(self.ids), len(self.ids) + new.sum())
+        self.make_room(int(rows.max()) + 1)
+        return rows.astype(np.int32)
+
+    def make_room(self, n: int) -> None:
+        """Have at least n rows, those in use as they are."""
+        held, width = self.rows.shape
+        if n <= held:
+            return
+        grown = np.empty((max(n, 2 * held, LEAST_ROOM), width), self.rows.dtype)
+        grown[:held] = self.rows
+        grown[held:, 0] = 0.0
+        grown[held:, 1:] = self._scale * self._rng.standard_normal((len(grown) - held, width - 1))
+        self.rows = grown
+
+
+class Seen(NamedTuple):
+    """Figures of the ratings learnt so far."""
+
+    lowest: float
+    """With ``highest``, what predictions are clipped to; above it before the first rating."""
+    highest: float
+    total: float = 0.0
+    """Sum of the ratings."""
+    ratings: int = 0
+    updates: int = 0
+    """Ratings learnt, each time that one was."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of the ratings; before there are any, the middle of their range."""
+        if self.ratings:
+            return self.total / self.ratings
+        middle = (self.lowest + self.highest) / 2.0
+        return middle if np.isfinite(middle) else 0.0
+
+
+@dataclass
+class Descent:
+    """The state of a descent: both sides, and what was seen."""
+
+    users: Side
+    items: Side
+    scale: float
+    """What a rating is measured in."""
+    seen: Seen
+
+    def error_on(self, users: Any, items: Any, ratings: Float64Array) -> float:
+        """Return the RMSE on ratings of these users and items, strangers among them or not."""
+        expected = self.forecast(self.users.find(users), self.items.find(items))
+        return float(np.sqrt(np.mean((expected - ratings) ** 2)))
+
+    def forecast(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        """Return what is expected of pairs; -1 is a row that nothing is known of."""
+        from hemf.kernels.descent import forecast
+
+        expected = np.empty(len(user_rows))
+        forecast.compiled(self.users.rows.dtype)(
+            user_rows,
+            item_rows,
+            self.seen.mean,
+            self.scale,
+            self.users.rows,
+            self.items.rows,
+            expected,
+        )
+        return _clipped(expected, self.seen.lowest, self.seen.highest)
+
+    def see(self, ratings: Float32Array) -> None:
+        """Take note of ratings, the first ones, that will be swept over."""
+        self.seen = Seen(
+            min(self.seen.lowest, float(ratings.min())),
+            max(self.seen.highest, float(ratings.max())),
+            float(ratings.sum(dtype=np.float64)),
+            len(ratings),
+        )
+
+    def sweep(
+        self,
+        schedule: Schedule,
+        user_rows: Int32Array,
+        item_rows: Int32Array,
+        ratings: Float32Array,
+    ) -> Float64Array:
+        """Learn ratings that have been seen before, and return what was expected of each."""
+        n = len(ratings)
+        means = np.full(n + 1, self.seen.mean)
+        expected = np.empty(n)
+        self._descend(schedule, user_rows, item_rows, ratings, means, expected)
+        self._check(slice(None), slice(None))
+        self.seen = self.seen._replace(updates=self.seen.updates + n)
+        return _clipped(expected, self.seen.lowest, self.seen.highest)
+
+    def stream(
+        self,
+        schedule: Schedule,
+        users: CodedIds,
+        items: CodedIds,
+        ratings: Float32Array,
+        *,
+        forecasts: bool,
+        seconds: Float64Array | None = None,
+    ) -> Float64Array:
+        """Learn new ratings, and return what was expected of each where ``forecasts`` are wanted.
+
+        All of them are learnt or, after an error or an interruption, none. What each took is
+        written into ``seconds``.
+        """
+        n, before = len(ratings), self.seen
+        touched = self.users.number(users), self.items.number(items)
+        totals = np.cumsum(np.append(before.total, ratings.astype(np.float64)))
+        means = totals / np.maximum(np.arange(before.ratings, before.ratings + n + 1), 1)
+        means[0] = before.mean
+        lowest = np.minimum.accumulate(np.append(before.lowest, ratings))
+        highest = np.maximum.accumulate(np.append(before.highest, ratings))
+        expected = np.empty(n if forecasts else 0)
+        sides = (self.users, self.items)
+        old = [side.rows[rows] for side, rows in zip(sides, touched, strict=True)]
+        counts = [side.count for side in sides]
+        try:
+            self._descend(
+                schedule,
+                touched[0][users.codes],
+                touched[1][items.codes],
+                ratings,
+                means,
+                expected,
+                seconds,
+            )
+            self._check(*touched)
+            for side, coded, rows in zip(sides, (users, items), touched, strict=True):
+                if rows.max() >= side.count:
+                    side.ids.add_coded(coded)
+                    side.count = len(side.ids)
+            self.seen = Seen(
+                float(lowest[-1]),
+                float(highest[-1]),
+                float(totals[-1]),
+                before.ratings + n,
+                before.updates + n,
+            )
+        except BaseException:
+            # Ids that were added stay, but below their count nothing is known of them.
+            for side, rows, values, count in zip(sides, touched, old, counts, strict=True):
+                side.rows[rows], side.count = values, count
+            self.seen = before
+            raise
+        return _clipped(expected, lowest[:-1], highest[:-1]) if forecasts else expected
+
+    def _descend(
+        self,
+        schedule: Schedule,
+        user_rows: Int32Array,
+        item_rows: Int32Array,
+        ratings: Float32Array,
+        means: Float64Array,
+        expected: Float64Array,
+        seconds: Float64Array | None = None,
+    ) -> None:
+        from hemf.kernels import clock
+        from hemf.kernels.descent import descend, descend_timed
+
+        given = (
+            user_rows,
+            item_rows,
+            ratings,
+            means,
+            self.scale,
+            schedule.steps(self.seen.updates, len(ratings)),
+            schedule.offset_penalty,
+            schedule.factor_penalty,
+            self.users.rows,
+            self.items.rows,
+            self.users.count,
+            self.items.count,
+            expected,
+        )
+        if seconds is None:
+            descend.compiled(self.users.rows.dtype)(*given)
+            return
+        timed, spent = (
+            descend_timed.compiled(self.users.rows.dtype),
+            np.empty(len(ratings), np.int64),
+        )
+        begin = time.perf_counter()
+        timed(*given, spent)
+        seconds[:] = clock.seconds(spent, time.perf_counter() - begin)
+
+    def _check(self, user_rows: Any, item_rows: Any) -> None:
+        """Raise an error if the descent has diverged in these rows."""
+        # What has once become infinite stays so: looking at the end is enough.
+        touched = self.users.rows[user_rows], self.items.rows[item_rows]
+        if not all(np.isfinite(rows).all() for rows in touched):
+            raise ParameterError(
+                "the descent has diverged: its steps are too large for these ratings; "
+                "choose a smaller step or, for ratings far from 1 to 5 that a stream begins with, "
+                "give their rating_range"
+            )
+
+
+def _clipped(expected: Float64Array, lowest: Any, highest: Any) -> Float64Array:
+    """Clip to a range, but where its ends are the wrong way round, for want of ratings."""
+    is_range = np.less_equal(lowest, highest)
+    return np.asarray(np.where(is_range, np.clip(expected, lowest, highest), expected))

@@ -14,13 +14,13 @@ from hemf.cli import (
     doctor,
     evaluate,
     fit,
-    insight,
-    prediction,
+    predict,
     reproduce,
     stream,
     tune,
     update,
 )
+from hemf.cli import describe as insight
 from hemf.cli.command import INTERRUPTED, command, reporting
 from hemf.cli.output import Output
 
@@ -60,8 +60,8 @@ for function in (
     demo.demo,
     fit.fit,
     update.update,
-    prediction.predict,
-    prediction.recommend,
+    predict.predict,
+    predict.recommend,
     describe.describe,
     insight.communities,
     insight.explain,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hemf.cli.standard import READ
+from hemf.cli import arguments
+from hemf.cli.output import READ
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from hemf import HeMF, Ratings
+    from hemf import GibbsHeMF, HeMF, Ratings
+    from hemf.baselines import SGD
     from hemf.cli.output import Output
-    from hemf.datasets import Dataset
-    from hemf.vocabulary import Vocabulary
+    from hemf.data.datasets import Dataset
+    from hemf.data.vocabulary import Vocabulary
+    from hemf.samplers import BPMF, M3FTIB, M3FTIF
+
+    Learner = HeMF | GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
+
 
 Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M"), READ]
 Settings = Annotated[
@@ -93,7 +100,7 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
 def new_model(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> HeMF:
     """Return an unfitted model with these settings, checked before any data is read."""
     from hemf import HeMF
-    from hemf.options import fit_options
+    from hemf._options import fit_options
 
     model = HeMF(rng=seed).set_params(**parse_settings(settings))
     if n_jobs is not None:
@@ -107,7 +114,8 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
 
     ``options`` are those of `Ratings.from_any`.
     """
-    from hemf import Ratings, datasets
+    from hemf import Ratings
+    from hemf.experiments import datasets
 
     chosen = parse_columns(columns)
     path = Path(data).expanduser()
@@ -144,7 +152,7 @@ def show_terms(output: Output, entry: Dataset) -> None:
 def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
     """Return the id that was meant, and whether it is known: 42 may be a number or text.
 
-    >>> from hemf.vocabulary import Vocabulary
+    >>> from hemf.data.vocabulary import Vocabulary
     >>> find_id(Vocabulary([7, 42]), "42"), find_id(Vocabulary(["42"]), "42")
     ((42, True), ('42', True))
     >>> find_id(Vocabulary(["ann"]), "zoe")
@@ -185,3 +193,120 @@ def check_writable(
         raise DataError(f"{path}: there is no folder {folder}", value=str(path))
     if not os.access(folder, os.W_OK):
         raise DataError(f"{path}: the folder {folder} cannot be written to", value=str(path))
+
+
+# ------------------------------------------------------------------------------------------------
+# Files of what is known of users and items: ``--user-features`` and ``--item-features``.
+
+
+_HELP = "File of what is known of {side}s: ids (as in the ratings, or first) and other columns."
+
+UserFeatures = Annotated[
+    list[Path] | None,
+    typer.Option("--user-features", metavar="FILE", help=_HELP.format(side="user")),
+    READ,
+]
+ItemFeatures = Annotated[
+    list[Path] | None,
+    typer.Option("--item-features", metavar="FILE", help=_HELP.format(side="item")),
+    READ,
+]
+
+
+def read_features(
+    output: Output,
+    ratings: Ratings,
+    columns: str | None,
+    *,
+    user: list[Path] | None,
+    item: list[Path] | None,
+    learning: bool = True,
+) -> dict[str, Any]:
+    """Return ``user_features`` and ``item_features`` as the model takes them; none where not given.
+
+    ``ratings`` tell what kind of ids there are, and ``columns`` what they may be called. Where
+    their meaning is to be learnt, names such as titles are left out.
+    """
+    from hemf.data.features import drop_unique_text, read_feature_file
+
+    chosen = arguments.parse_columns(columns) or (None, None)
+    sides = {"user": (user, ratings.users, chosen[0]), "item": (item, ratings.items, chosen[1])}
+    features: dict[str, Any] = {}
+    for side, (files, known, column) in sides.items():
+        for path in files or ():
+            with output.status(f"reading {path}"):
+                table = read_feature_file(path, side, known=known, column=column)
+            if learning:
+                table, left_out = drop_unique_text(table)
+                for name in left_out:
+                    output.remark(f"{path}: {name} is another in every row, and is left out")
+            features.setdefault(f"{side}_features", []).append(table)
+    return features
+
+
+# ------------------------------------------------------------------------------------------------
+# What learns, by the name that is typed: ``--model NAME[:K=V,…]``.
+
+
+NewModel = Callable[[list[str] | None, int, int | None], "Learner"]
+"""Makes an unfitted model from settings, a seed and a number of threads, all of them checked."""
+
+
+def _new(name: str, module: str = "hemf.samplers") -> NewModel:
+    """Return how to make a model of this name, from a module that is loaded when it is needed."""
+
+    def new(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> Learner:
+        kind = getattr(import_module(module), name)
+        model: GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
+        model = kind(rng=seed).set_params(**arguments.parse_settings(settings))
+        if n_jobs is not None and "n_jobs" in model.get_params():  # some take one thread always
+            model.set_params(n_jobs=n_jobs)
+        model.check_parameters()
+        return model
+
+    return new
+
+
+STREAMING: dict[str, NewModel] = {"hemf": arguments.new_model, "sgd": _new("SGD", "hemf.baselines")}
+"""How to make each model that learns rating by rating."""
+
+MODELS: dict[str, NewModel] = {
+    **STREAMING,
+    "gibbs": _new("GibbsHeMF"),
+    "bpmf": _new("BPMF"),
+    "m3f-tib": _new("M3FTIB"),
+    "m3f-tif": _new("M3FTIF"),
+}
+"""How to make each model there is.
+
+>>> MODELS["m3f-tib"](["item_topics=2"], 3, None)
+M3FTIB(item_topics=2, rng=3)
+"""
+
+
+def parse_model(text: str, known: dict[str, NewModel] = MODELS) -> tuple[str, list[str]]:
+    """Read ``--model``: a name and settings, as ``--set`` takes them.
+
+    >>> parse_model("hemf"), parse_model("sgd:step=0.08,rating_range=1,5")
+    (('hemf', []), ('sgd', ['step=0.08', 'rating_range=1,5']))
+    """
+    name, _, rest = text.partition(":")
+    if name not in known:
+        why = "it learns all ratings at once" if name in MODELS else "there is no such model"
+        raise ParameterError(f"--model {text}: {why}; choose one of {', '.join(known)}", value=text)
+    settings: list[str] = []
+    for part in rest.split(",") if rest else ():
+        if "=" in part:
+            settings.append(part)
+        elif settings:
+            settings[-1] += f",{part}"  # a value of several numbers
+        else:
+            raise ParameterError(
+                f"--model {text}: expected name=value after the colon, such as {name}:n_factors=10",
+                value=text,
+            )
+    return name, settings
+
+
+FEATURED = ("hemf", "gibbs")
+"""The models that learn from features, too."""

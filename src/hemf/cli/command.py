@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hemf.cli.output import Output
-from hemf.cli.standard import StandardFiles
+from hemf.cli.output import Output, StandardFiles
 from hemf.errors import DataWarning, DuplicateWarning, HemfError, HemfWarning, UnknownIdWarning
 
 INTERRUPTED = 130

@@ -8,8 +8,7 @@ import typer
 
 from hemf.cli.arguments import show_terms
 from hemf.cli.command import command
-from hemf.cli.output import Output
-from hemf.cli.tables import RowFormat
+from hemf.cli.output import Output, RowFormat
 
 app = typer.Typer(
     help="Public data sets: list, fetch, describe.", no_args_is_help=True, rich_markup_mode=None
@@ -19,7 +18,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, a
 
 def list_data(output: Output, format: RowFormat = None) -> None:
     """List the data sets that can be fetched, or read once their files are placed."""
-    from hemf import datasets
+    from hemf.experiments import datasets
 
     rows = []
     for entry in datasets.DATASETS.values():
@@ -51,8 +50,8 @@ def fetch(output: Output, name: Name) -> None:
 
     One that is here already is not fetched again; its place is printed.
     """
-    from hemf import datasets
     from hemf.cli.progress import download
+    from hemf.experiments import datasets
 
     entry = datasets.find(name)
     show_terms(output, entry)
@@ -64,7 +63,7 @@ def fetch(output: Output, name: Name) -> None:
 
 def describe(output: Output, name: Name) -> None:
     """Say what a data set is, and on what terms it may be used."""
-    from hemf import datasets
+    from hemf.experiments import datasets
 
     place = datasets.cached(name)
     document = {

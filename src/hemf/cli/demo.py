@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.output import Output
-from hemf.cli.standard import WRITTEN
+from hemf.cli.output import WRITTEN, Output
 
 if TYPE_CHECKING:
     from hemf import HeMF, Ratings
-    from hemf.datasets import SyntheticRatings
+    from hemf.data.datasets import SyntheticRatings
 
 HELD_OUT = 0.1
 NEWCOMERS = 20  # people who join after the fit
@@ -38,12 +37,12 @@ def demo(
     Fits, predicts, recommends, draws and goes on learning, on ratings made on the spot; writes a
     report.
     """
-    from hemf import HeMF, Ratings, datasets, evaluation
-    from hemf.cli.ahead import compiling
+    from hemf import HeMF, Ratings, evaluation
     from hemf.cli.evaluate import predicted
-    from hemf.cli.prediction import ranked_items
-    from hemf.cli.progress import FitProgress, warm_up
-    from hemf.report import write_report
+    from hemf.cli.predict import ranked_items
+    from hemf.cli.progress import FitProgress, compiling, warm_up
+    from hemf.data import datasets
+    from hemf.report.model import write_report
 
     begin = time.perf_counter()
     arguments.check_writable(report)

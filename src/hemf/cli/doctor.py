@@ -100,7 +100,7 @@ def _blas() -> str:
     import numpy as np
     from threadpoolctl import threadpool_info
 
-    from hemf.inference.fit import one_blas_thread
+    from hemf.batch.fit import one_blas_thread
 
     np.eye(2) @ np.eye(2)  # loads it
 
@@ -118,7 +118,7 @@ def _blas() -> str:
 
 
 def _cache() -> str:
-    from hemf.datasets import cache_folder
+    from hemf.data.datasets import cache_folder
 
     folder = cache_folder()
     _try_to_write(folder)
@@ -181,7 +181,8 @@ def _fit() -> str:
     """Fit a little model with one thread and with two: good predictions, and the same ones."""
     import numpy as np
 
-    from hemf import HeMF, datasets, evaluation
+    from hemf import HeMF, evaluation
+    from hemf.data import datasets
 
     drawn = datasets.draw(200, 100, density=0.3, rng=0)
     table = (drawn.users, drawn.items, drawn.ratings)

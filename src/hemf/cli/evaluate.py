@@ -7,18 +7,25 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import numpy as np
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.features import ItemFeatures, UserFeatures, read_features
-from hemf.cli.models import FEATURED, MODELS, parse_model
-from hemf.cli.output import Output
-from hemf.cli.standard import READ, WRITTEN
+from hemf.cli.arguments import (
+    FEATURED,
+    MODELS,
+    ItemFeatures,
+    UserFeatures,
+    parse_model,
+    read_features,
+)
+from hemf.cli.output import READ, WRITTEN, Output
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
     from hemf import Ratings
-    from hemf.cli.models import Learner
+    from hemf.cli.arguments import Learner
+    from hemf.evaluation import Calibration, RankingMetrics
 
 
 def evaluate(
@@ -70,7 +77,6 @@ def evaluate(
     the topics of m3f are user_topics and item_topics.
     """
     from hemf import evaluation
-    from hemf.cli import judging
     from hemf.cli.progress import warm_up
 
     arguments.check_writable(report, apart_from=[train, test])
@@ -93,9 +99,9 @@ def evaluate(
         actual, mean, std = predicted(model, withheld)
     train_actual, train_mean, _ = predicted(model, getattr(model, "ratings_", learnt))
     with output.status("judging"):
-        found = judging.calibration(model, learnt, withheld, actual, mean, std)
-    ranks = None if top is None else judging.ranking(output, model, learnt, withheld, top, relevant)
-    answer = judging.with_figures(
+        found = calibration(model, learnt, withheld, actual, mean, std)
+    ranks = None if top is None else ranking(output, model, learnt, withheld, top, relevant)
+    answer = with_figures(
         {
             "rmse": evaluation.rmse(actual, mean),
             "mae": evaluation.mae(actual, mean),
@@ -112,7 +118,7 @@ def evaluate(
         ranks,
     )
     if report is not None:
-        judging.write_report(report, f"{model!r}", f"{train} → {test}", answer, found, ranks)
+        write_report(report, f"{model!r}", f"{train} → {test}", answer, found, ranks)
     output.document(answer)
 
 
@@ -171,3 +177,75 @@ def peak_memory() -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+# ------------------------------------------------------------------------------------------------
+# What ``hemf evaluate`` says beyond errors: honesty, ranking, and a page of both.
+
+
+UNKNOWN = (
+    "coverage50", "coverage80", "coverage90", "coverage95", "nlpd", "crps", "log_score",
+    "pit_distance", "pit",
+)  # fmt: skip
+"""What is null for a model that does not say how sure it is."""
+
+
+def calibration(
+    model: Learner, learnt: Ratings, withheld: Ratings, actual: Any, mean: Any, std: Any
+) -> Calibration | None:
+    """Say how honest predictions were, or None of a model that does not say how sure it is."""
+    from hemf import HeMF
+    from hemf.evaluation import Predictive, judge
+    from hemf.evaluation.distribution import distinct_levels, is_scale
+
+    if std is None:
+        return None
+    if isinstance(model, HeMF):
+        users, items, _ = withheld.triples()
+        pairs = withheld.users.ids[users], withheld.items.ids[items]
+        said = model.predict_distribution(*pairs, timestamps=withheld.timestamps)
+    else:
+        said = Predictive(np.asarray(mean, np.float64), np.maximum(std, np.finfo(float).tiny))
+    levels = distinct_levels(learnt.by_user.values)
+    return judge(actual, said, levels=levels if is_scale(levels) else None)
+
+
+def ranking(
+    output: Output,
+    model: Learner,
+    learnt: Ratings,
+    withheld: Ratings,
+    top: int,
+    relevant: float | None,
+) -> RankingMetrics:
+    """Say how well a model ranks, and meanwhile how far that has come."""
+    from hemf.cli.progress import counted
+    from hemf.evaluation import ranking_metrics
+
+    with counted(output, "ranking") as progress:
+        return ranking_metrics(model, learnt, withheld, top, relevant=relevant, progress=progress)
+
+
+def with_figures(
+    answer: dict[str, Any], found: Calibration | None, ranks: RankingMetrics | None
+) -> dict[str, Any]:
+    """Add these figures to the answer, whose own keys stay where they are."""
+    figures = dict.fromkeys(UNKNOWN) if found is None else found.to_dict()
+    return {**answer, **figures, **({} if ranks is None else ranks.to_dict())}
+
+
+def write_report(
+    path: Path,
+    title: str,
+    subtitle: str,
+    answer: dict[str, Any],
+    found: Calibration | None,
+    ranks: RankingMetrics | None,
+) -> None:
+    """Write a page with the figures and pictures of an evaluation."""
+    from hemf._files import atomic_write
+    from hemf.report.model import render
+
+    html = render(title, subtitle, answer, found, ranks)
+    with atomic_write(path) as fresh:
+        fresh.write_text(html, encoding="utf-8")

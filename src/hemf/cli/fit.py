@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.features import ItemFeatures, UserFeatures, read_features
-from hemf.cli.output import Output
-from hemf.cli.standard import READ, WRITTEN
+from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
+from hemf.cli.output import READ, WRITTEN, Output
 
 if TYPE_CHECKING:
     from hemf import HeMF
@@ -51,9 +50,9 @@ def fit(
     Files of features may be several for each side. Numbers count as such, text by its values, and
     Action|Comedy is two labels.
     """
+    from hemf._files import file_lock
     from hemf.cli.progress import FitProgress, warm_up
-    from hemf.io import check_ids
-    from hemf.writing import exclusive
+    from hemf.persistence.model import check_ids
 
     model = arguments.new_model(settings, seed, n_jobs)
     read = [data, *(user_features or ()), *(item_features or ())]
@@ -63,13 +62,13 @@ def fit(
     check_ids(ratings)
     features = read_features(output, ratings, columns, user=user_features, item=item_features)
     warm_up(output, model)
-    with exclusive(model_file, waiting=output.remark):
+    with file_lock(model_file, waiting=output.remark):
         with FitProgress(output) as progress:
             model.fit(ratings, callbacks=[progress], **features)
         with output.status(f"writing {model_file}"):
             model.save(model_file)
     if report is not None:
-        from hemf.report import write_report
+        from hemf.report.model import write_report
 
         with output.status(f"drawing {report}"):
             write_report(report, model, title=Path(data).name, held_out=model.held_out_)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from hemf.cli.plain import plain
-from hemf.errors import ParameterError
+import numpy as np
+import typer
+
+from hemf._files import atomic_write, temporary_folder
+from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hemf.cli.tables import Columns, Format
 
 UNLIMITED = 10_000  # columns, where nobody's screen is the limit
 
@@ -83,8 +90,6 @@ class Output:
 
     def write_rows(self, columns: Columns, format: Format | None = None) -> None:
         """Write all rows to stdout, as CSV unless another format was asked for."""
-        from hemf.cli.tables import write_rows
-
         self.check_binary(format)
         sys.stdout.flush()
         write_rows(sys.stdout.buffer, columns, format or "csv")
@@ -173,3 +178,273 @@ def _console(*, stderr: bool = False) -> Console:
         emoji=False,
         highlight=False,
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# Values as JSON knows them.
+
+
+def plain(value: Any) -> Any:
+    """Return the value with nothing in it but what JSON knows; NaN and infinities are null.
+
+    >>> plain({"mean": np.float32(0.5), 3: np.array([1, 2]), "std": float("nan")})
+    {'mean': 0.5, '3': [1, 2], 'std': None}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(entry) for entry in value]
+    return str(value)
+
+
+# ------------------------------------------------------------------------------------------------
+# Tables as files: CSV, TSV, JSON lines and Parquet, to be read again by any of the commands.
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    csv = "csv"
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+RowFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="How to write the rows: all of them. As csv unless stdout is a terminal.",
+    ),
+]
+
+Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
+ENDINGS = {
+    ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
+    ".pq": "parquet",
+}  # fmt: skip
+_ROWS = 1 << 16  # that are put into words at a time
+
+
+def check_table_name(path: Path | None, format: Format | None = None) -> None:
+    """Complain of a file name that does not say what to write.
+
+    >>> check_table_name(Path("ratings.xls"))
+    Traceback (most recent call last):
+    hemf.errors.DataError: ratings.xls: the name must end in .csv, .tsv, .jsonl, .parquet or .pq
+    """
+    if path is not None and format is None and path.suffix.lower() not in ENDINGS:
+        raise DataError(
+            f"{path}: the name must end in .csv, .tsv, .jsonl, .parquet or .pq",
+            value=str(path),
+        )
+
+
+def write_table(path: Path, columns: Columns, format: Format | None = None) -> None:
+    """Write columns to a file; without ``format``, by the ending of its name.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two.csv"
+    >>> write_table(path, {"user": np.array(["ann", "bob"], object), "mean": np.array([1.5, 2])})
+    >>> path.read_text().split()
+    ['"user","mean"', '"ann",1.5', '"bob",2']
+    """
+    kind = ENDINGS[path.suffix.lower()] if format is None else format.value
+    with atomic_write(path) as fresh, fresh.open("wb") as stream:
+        write_rows(stream, columns, kind)
+
+
+def write_rows(stream: BinaryIO, columns: Columns, kind: str = "csv") -> None:
+    r"""Write columns to a stream, piece by piece.
+
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> write_rows(stream, {"user": ["a,b"], "settings": [{"n_factors": 5}]}, "jsonl")
+    >>> stream.getvalue()
+    b'{"user": "a,b", "settings": {"n_factors": 5}}\n'
+    """
+    if kind == "jsonl":
+        stream.writelines(_json_lines(columns))
+        return
+    import pyarrow as pa
+
+    table = pa.table({name: _arrow(values, name) for name, values in columns.items()})
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        stream.write(sink.getvalue())
+        return
+    from pyarrow import csv
+
+    delimiter = "\t" if kind == "tsv" else ","
+    for start in range(0, max(table.num_rows, 1), _ROWS):
+        sink = pa.BufferOutputStream()
+        options = csv.WriteOptions(include_header=start == 0, delimiter=delimiter)
+        csv.write_csv(table.slice(start, _ROWS), sink, options)
+        stream.write(sink.getvalue())
+
+
+def columns_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns.
+
+    >>> columns_of(("user", "mean"), [("ann", 1.5), ("bob", 2.0)])
+    {'user': ['ann', 'bob'], 'mean': [1.5, 2.0]}
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
+
+
+def _json_lines(columns: Columns) -> Iterator[bytes]:
+    lists = [_listed(values) for values in columns.values()]
+    for row in zip(*lists, strict=True):
+        record = {name: plain(value) for name, value in zip(columns, row, strict=True)}
+        try:
+            yield json.dumps(record, ensure_ascii=False).encode() + b"\n"
+        except UnicodeEncodeError:  # half a character
+            yield json.dumps(record).encode() + b"\n"
+
+
+def _arrow(values: Sequence[Any] | np.ndarray[Any, Any], name: str) -> Any:
+    """Ids of one type keep it; ids of several become text, as a column has one type."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return pa.array(values)
+    listed = _listed(values)
+    kinds = {type(value) for value in listed if value is not None}
+    try:
+        if kinds <= {str} or (len(kinds) == 1 and kinds <= {int, float, bool}):
+            return pa.array(listed)
+        if kinds <= {int, float} and name not in ("user", "item", "id"):
+            return pa.array(listed, pa.float64())
+    except UnicodeEncodeError as error:
+        raise _not_unicode(error.object) from error
+    except OverflowError:
+        pass  # integers of more than 64 bits
+    return pa.array([None if value is None else _text(value) for value in listed], pa.string())
+
+
+def _listed(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[Any]:
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _text(value: Any) -> str:
+    """Return a value as one field: settings and lists as JSON, everything else as it prints."""
+    nested = isinstance(value, (dict, list))
+    return json.dumps(plain(value), ensure_ascii=False) if nested else str(value)
+
+
+def _not_unicode(text: str) -> DataError:
+    return DataError(f"{text!r} is half a character and cannot be written as UTF-8", value=text)
+
+
+# ------------------------------------------------------------------------------------------------
+# ``-`` in the place of a file: standard input, or standard output.
+#
+# This is the only place that knows ``-``: commands and the library get names of files.
+
+
+STANDARD = "-"
+READ = "a file that is read"
+"""Marks parameters, by ``Annotated``, for which ``-`` is standard input."""
+WRITTEN = "a file that is written"
+"""Marks parameters for which ``-`` is standard output."""
+
+
+class StandardFiles:
+    """Stand-ins for ``-`` among the arguments of a command: files in a temporary folder.
+
+    Readers look at a file more than once and writers write it in any order, which pipes do not
+    allow. Files are written whole or not at all: what is there when the command ends, as a file
+    with a name would be, is copied to standard output.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._stack = ExitStack()
+        self._place: Path | None = None
+        self._written: Path | None = None
+        self._has_read = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._stack:
+            if self._written is not None and self._written.exists():
+                with self._written.open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+
+    def replaced(self, value: Any, marks: tuple[Any, ...]) -> Any:
+        """Return an argument with the stand-in for ``-``, if it is one of a file."""
+        if isinstance(value, list):
+            return [self.replaced(entry, marks) for entry in value]
+        if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
+            with open(value, "rb") as pipe:
+                return type(value)(self._copy_of(pipe, str(value)))
+        if value is None or str(value) != STANDARD:
+            return value
+        if READ in marks:
+            return type(value)(self._copy_of_input())
+        if WRITTEN in marks:
+            suffix = next((mark for mark in marks if str(mark).startswith(".")), "")
+            return type(value)(self._for_output(suffix))
+        return value
+
+    def _folder(self) -> Path:
+        if self._place is None:
+            folder = temporary_folder(Path(tempfile.gettempdir()))
+            self._place = self._stack.enter_context(folder)
+        return self._place
+
+    def _copy_of_input(self) -> Path:
+        if self._has_read:
+            raise ParameterError(
+                "- stands for standard input, which can be read once; give the other file by its "
+                "name",
+                value=STANDARD,
+            )
+        self._has_read = True
+        if sys.stdin.isatty():
+            self._output.remark("reading standard input; Ctrl-D ends it")
+        return self._copy_of(sys.stdin.buffer, "standard input")
+
+    def _copy_of(self, stream: BinaryIO, name: str) -> Path:
+        from hemf.data.files import guess_suffix
+
+        copy = self._folder() / f"input-{len(self._output.aliases)}"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        with copy.open("rb") as file:
+            ending = guess_suffix(file.read(1 << 16))
+        named = copy.rename(copy.with_name(f"{copy.name}{ending}"))
+        self._output.aliases[str(named)] = name
+        return named
+
+    def _for_output(self, suffix: str) -> Path:
+        if self._output.json or self._written is not None:
+            both = "--json and -" if self._output.json else "two files"
+            raise ParameterError(
+                f"{both} cannot both go to standard output; give the file a name", value=STANDARD
+            )
+        self._written = self._folder() / f"output{suffix}"
+        self._output.aliases[str(self._written)] = "standard output"
+        self._output.aside = True
+        return self._written
+
+
+def _is_pipe(path: str | Path) -> bool:
+    return Path(path).expanduser().is_fifo()

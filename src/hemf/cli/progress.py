@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from hemf.baselines import EpochReport, SampleReport
-    from hemf.cli.models import Learner
+    from hemf.baselines import EpochReport
+    from hemf.batch.callbacks import SweepReport
+    from hemf.cli.arguments import Learner
     from hemf.cli.output import Output
     from hemf.evaluation import Prequential
-    from hemf.inference.callbacks import SweepReport
+    from hemf.samplers import SampleReport
+
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_PICTURES = 0.125
@@ -75,7 +79,7 @@ class FitProgress:
 def figures(report: SweepReport) -> str:
     """Say bound, errors and communities of a sweep in one line.
 
-    >>> from hemf.inference.callbacks import SweepReport
+    >>> from hemf.batch.callbacks import SweepReport
     >>> figures(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 0.1))
     'ELBO -1,234 · RMSE 0.8100 · communities 4 × 3'
     """
@@ -91,7 +95,7 @@ def figures(report: SweepReport) -> str:
 def outlook(report: SweepReport) -> str:
     """Say what is still to come after a sweep.
 
-    >>> from hemf.inference.callbacks import SweepReport
+    >>> from hemf.batch.callbacks import SweepReport
     >>> outlook(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 6.0))
     'at most 3:14 left'
     """
@@ -140,7 +144,7 @@ def standing(
 
     What went before the ``first`` report, such as a start, does not come again.
 
-    >>> from hemf.baselines import SampleReport
+    >>> from hemf.samplers import SampleReport
     >>> first = SampleReport(1, 250, False, 0.99, None, 0.5, 30.0)
     >>> standing(SampleReport(51, 250, False, 0.93, None, 0.5, 40.0), first)
     'iteration 51/250 · RMSE 0.9300 · 0:40 left'
@@ -286,7 +290,7 @@ def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
     A fit of a few ratings does it, so that the fit proper shows how fast it really is; where it
     will learn ``online``, a short stream as well.
     """
-    from hemf.kernels import prepare
+    from hemf.kernels import compile
 
     quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick |= {"samples": 1, "burn_in": 0}
@@ -299,7 +303,7 @@ def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
         small = type(model)(**chosen).fit(ratings)
         small.predict([0], [0])
         if given.get("moods"):
-            prepare.compile_moods(given["dtype"])  # a single sweep does not get to them
+            compile.compile_moods(given["dtype"])  # a single sweep does not get to them
         if online:
             learner: Any
             for learner in (small, type(model)(**chosen)):
@@ -355,3 +359,37 @@ def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], 
     ) as bar:
         task = bar.add_task(name, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+# ------------------------------------------------------------------------------------------------
+# Kernels that are compiled on another core while this one is busy with something else.
+
+
+PATIENCE = 180.0  # seconds until they are no longer waited for
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[], object]]:
+    """Have the kernels of online learning compiled; yield a function that waits until they are.
+
+    Should that fail they are compiled where they are needed, which takes longer and no more.
+    """
+    try:
+        process = subprocess.Popen(
+            [sys.executable or "python3", "-P", "-m", "hemf.kernels.compile"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        yield lambda: None
+        return
+
+    def wait() -> None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+
+    try:
+        yield wait
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()

@@ -12,12 +12,11 @@ import typer
 
 from hemf import __version__
 from hemf.cli import arguments
-from hemf.cli.output import Output
-from hemf.cli.standard import STANDARD
+from hemf.cli.output import STANDARD, Output
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
-    from hemf.reproduce.runner import Plan, Task, Watch
+    from hemf.experiments.runner import Plan, Task, Watch
 
 OUTPUT = Path("hemf-reproduce")
 
@@ -50,10 +49,9 @@ def reproduce(
     paper's numbers beside ours. The same command goes on where it was stopped. Data sets that are
     not to be had are replaced by stand-ins, marked as such.
     """
-    from hemf.reproduce.experiments import chosen
-    from hemf.reproduce.report import REPORT, write_report
-    from hemf.reproduce.results import Results
-    from hemf.reproduce.runner import RESULTS, Request, plan, run
+    from hemf.experiments.catalog import chosen
+    from hemf.experiments.report import REPORT, write_report
+    from hemf.experiments.runner import RESULTS, Request, Results, plan, run
 
     experiments = chosen(names)
     _check(folder, data)
@@ -144,7 +142,7 @@ def _name(task: Task) -> str:
 def _document(
     planned: Plan, results: dict[str, Any], report: Path, seconds: float
 ) -> dict[str, Any]:
-    from hemf.reproduce.analysis import compare_all, findings, verdicts
+    from hemf.experiments.analysis import compare_all, findings, verdicts
 
     document: dict[str, Any] = {
         "version": __version__,
@@ -189,8 +187,8 @@ def _document(
 
 
 def _show(output: Output, planned: Plan, results: dict[str, Any], document: dict[str, Any]) -> None:
-    from hemf.reproduce.analysis import compare_all, findings, verdicts
-    from hemf.reproduce.report import group_title, in_one_table, table_of
+    from hemf.experiments.analysis import compare_all, findings, verdicts
+    from hemf.experiments.report import group_title, in_one_table, table_of
 
     for experiment in planned.experiments:
         output.line(experiment.title, style="bold")

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.arguments import STREAMING, parse_model
 from hemf.cli.evaluate import learn
-from hemf.cli.models import STREAMING, parse_model
-from hemf.cli.output import Output
-from hemf.cli.standard import READ, WRITTEN
-from hemf.cli.tables import RowFormat, columns_of
+from hemf.cli.output import READ, WRITTEN, Output, RowFormat, columns_of
 from hemf.errors import DuplicateWarning
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hemf._typing import Array
+    from hemf.data.sources import Columns
+    from hemf.data.vocabulary import Vocabulary
     from hemf.evaluation import CurvePoint, Prequential
-    from hemf.reading.readers import Columns
-    from hemf.reading.values import Values
-    from hemf.vocabulary import Vocabulary
 
 
 class Order(StrEnum):
@@ -99,7 +97,7 @@ def stream(
     those of a batch. --history and --set are for the models that have such a parameter and do
     not say otherwise themselves.
     """
-    from hemf.stream_plots import check_plot_name
+    from hemf.report.model import check_plot_name
 
     models = new_models(model_names or ["hemf"], settings, history, seed, n_jobs)
     if history is not None and not any("history" in model.get_params() for _, model in models):
@@ -151,7 +149,7 @@ class Rows:
 
     users: NDArray[Any]
     items: NDArray[Any]
-    ratings: Values
+    ratings: Array
     times: NDArray[np.int64] | None
     start: int
     order: str
@@ -233,7 +231,7 @@ def new_models(
 ) -> list[tuple[str, Any]]:
     """Return unfitted models by what was written for them, all of their settings checked."""
     from hemf import HeMF
-    from hemf.options import online_options
+    from hemf._options import online_options
 
     arguments.parse_settings(settings)  # what is no setting at all is told as such
     wanted = [parse_model(text, STREAMING) for text in texts]
@@ -284,8 +282,8 @@ def read_rows(
 
     `arguments.read_ratings` sorts them, and keeps one of each pair.
     """
-    from hemf import datasets
-    from hemf.reading.readers import read_columns
+    from hemf.data.sources import read_columns
+    from hemf.experiments import datasets
 
     path = Path(data).expanduser()
     chosen = arguments.parse_columns(columns)
@@ -309,7 +307,7 @@ def read_test(output: Output, test: str, columns: str | None, stream: Columns) -
 
     Ids are meant as those of the stream.
     """
-    from hemf.vocabulary import Vocabulary
+    from hemf.data.vocabulary import Vocabulary
 
     users, items = Vocabulary(), Vocabulary()
     users.add_coded(stream.users)
@@ -370,7 +368,7 @@ def draw(
     output: Output, plot: Path, runs: Sequence[Run], rows: Rows, title: str, subtitle: str
 ) -> None:
     """Draw the curves of all models into one file."""
-    from hemf.stream_plots import write_stream_plot
+    from hemf.report.model import write_stream_plot
 
     headers, figures = table(runs)
     with output.status(f"drawing {plot}"):

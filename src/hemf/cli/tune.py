@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,15 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.features import ItemFeatures, UserFeatures, read_features
+from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
 from hemf.cli.fit import Data, summary
-from hemf.cli.output import Output
-from hemf.cli.standard import WRITTEN
-from hemf.cli.tables import RowFormat
+from hemf.cli.output import WRITTEN, Output, RowFormat
+from hemf.cli.progress import (
+    SECONDS_BETWEEN_LINES,
+    SECONDS_BETWEEN_PICTURES,
+    LivePicture,
+    duration,
+)
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from hemf.tuning import Tuning
+    from hemf.tuning import Standing, Tuning
 
 
 class Criterion(StrEnum):
@@ -93,8 +98,7 @@ def tune(
     """
     from hemf import tuning
     from hemf.cli.progress import FitProgress, warm_up
-    from hemf.cli.tune_progress import TuneProgress
-    from hemf.stream_plots import check_plot_name
+    from hemf.report.model import check_plot_name
 
     fixed, space = arguments.parse_settings(settings), parse_tried(tried)
     given = {"user_features": user_features, "item_features": item_features}
@@ -129,7 +133,7 @@ def tune(
         )
     interrupted = found.ended == "interrupted"
     if plot is not None:
-        from hemf.tuning.plots import write_tuning_plot
+        from hemf.tuning.search import write_tuning_plot
 
         with output.status(f"drawing {plot}"):
             write_tuning_plot(plot, found, title=Path(data).name)
@@ -137,11 +141,11 @@ def tune(
     document = document_of(found, fit_command(found, data, files, columns), files)
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:
-        from hemf.io import check_ids
-        from hemf.writing import exclusive
+        from hemf._files import file_lock
+        from hemf.persistence.model import check_ids
 
         check_ids(ratings)
-        with exclusive(model_file, waiting=output.remark):
+        with file_lock(model_file, waiting=output.remark):
             with FitProgress(output) as fitting:
                 model = found.fit(callbacks=[fitting])
             with output.status(f"writing {model_file}"):
@@ -238,7 +242,7 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> di
 
 
 def _show(output: Output, found: Tuning) -> None:
-    from hemf.tuning.plots import numbers_in, table_of
+    from hemf.tuning.search import numbers_in, table_of
 
     headers, rows = table_of(found)
     output.table(headers, rows, numbers=numbers_in(headers))
@@ -247,7 +251,7 @@ def _show(output: Output, found: Tuning) -> None:
 
 def _conclusion(found: Tuning, document: dict[str, Any]) -> list[str]:
     """Say how the search ended, and how to go on."""
-    from hemf.tuning.plots import TITLES, shown
+    from hemf.tuning.search import TITLES, shown
 
     said = {
         "interrupted": "Interrupted; what was found until then counts.",
@@ -266,3 +270,86 @@ def _conclusion(found: Tuning, document: dict[str, Any]) -> list[str]:
         )
     sentences += [document["command"], document["python"]]
     return sentences + [f"{kind}: {document[kind]}" for kind in ("model", "plot") if document[kind]]
+
+
+# ------------------------------------------------------------------------------------------------
+# How far a search for settings has come: a table that grows, and the candidate at work.
+
+
+class TuneProgress(LivePicture):
+    """What `hemf.tuning.tune` tells how it stands; use as a context manager around it."""
+
+    def __init__(self, output: Output, folds: int) -> None:
+        super().__init__(output)
+        self._folds = folds
+        self._told = 0
+
+    def __call__(self, standing: Standing) -> None:
+        """Show how the search stands."""
+        if self._output.silent:
+            return
+        now, ended = time.monotonic(), len(standing.trials) > self._told
+        self._told = len(standing.trials)
+        if self._output.live:
+            if ended or now - self._said >= SECONDS_BETWEEN_PICTURES:
+                self._said = now
+                self._live.update(self._drawn(standing), refresh=True)
+        elif ended:
+            self._said = now
+            self._output.remark(f"{self._last(standing)} · {self._outlook(standing)}")
+        elif standing.report is not None and now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            self._output.remark(f"{self._current(standing)} · {self._outlook(standing)}")
+
+    def _last(self, standing: Standing) -> str:
+        from hemf.tuning.search import how_it_ended, shown_score
+
+        trial, first = standing.trials[-1], standing.trials[0]
+        return (
+            f"trial {trial.number} · {trial.described(first.settings)} · RMSE "
+            f"{shown_score(trial.rmse)} · {trial.sweeps} sweeps, {how_it_ended(trial)}"
+        )
+
+    def _current(self, standing: Standing) -> str:
+        report = standing.report
+        if report is None:
+            return ""
+        fold = f" · fold {standing.fold + 1}/{self._folds}" if self._folds > 1 else ""
+        return (
+            f"trial {len(standing.trials) + 1}{fold} · sweep {report.sweep} · held-out RMSE "
+            f"{report.validation_rmse:.4f}"
+        )
+
+    def _outlook(self, standing: Standing) -> str:
+        done, left = len(standing.trials), standing.seconds_left
+        if standing.settings is None:
+            return "done"
+        if done:
+            mean = sum(trial.seconds for trial in standing.trials) / done
+            expected = mean * standing.planned
+            left = expected if left is None else min(left, expected)
+        if left is None:
+            return f"up to {standing.planned} more trials"
+        return f"about {duration(left)} left in this round"
+
+    def _drawn(self, standing: Standing) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        from hemf.tuning.search import numbers_in, table_rows
+
+        whole = Table.grid()
+        if standing.trials:
+            headers, rows = table_rows(standing.trials, "rmse", folds=self._folds)
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+            for place, header in enumerate(headers):
+                side: Any = "right" if place in numbers_in(headers) else "left"
+                table.add_column(header, justify=side, overflow="fold")
+            finished = [trial for trial in standing.trials if trial.finished]
+            best = min(finished, key=lambda trial: trial.score) if finished else None
+            for trial, row in zip(standing.trials, rows, strict=True):
+                table.add_row(*row, style="bold" if trial is best else None)
+            whole.add_row(table)
+        line = " · ".join(filter(None, [self._current(standing), self._outlook(standing)]))
+        whole.add_row(Text(line, style="dim"))
+        return whole

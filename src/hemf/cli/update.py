@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hemf.batches import Batch, find, remember
+from hemf._files import LOCK_TIMEOUT, file_lock, file_state
 from hemf.cli import arguments
-from hemf.cli.features import ItemFeatures, UserFeatures, read_features
-from hemf.cli.output import Output
-from hemf.cli.standard import READ, WRITTEN
+from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
+from hemf.cli.output import READ, WRITTEN, Output
 from hemf.errors import DataError, ParameterError
-from hemf.writing import WAIT, exclusive, file_state
+from hemf.persistence.model import Batch, find, remember
 
 if TYPE_CHECKING:
     from hemf import HeMF
-    from hemf.reading.readers import Columns
+    from hemf.data.sources import Columns
 
 
 def update(
@@ -73,7 +72,7 @@ def update(
     wait: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for another update of M."),
-    ] = WAIT,
+    ] = LOCK_TIMEOUT,
 ) -> None:
     """Let a kept model learn new ratings.
 
@@ -84,7 +83,7 @@ def update(
     so that an update that was interrupted can simply be repeated.
     """
     from hemf import HeMF
-    from hemf.io import save_model
+    from hemf.persistence.model import save_model
 
     told = [*(user_features or ()), *(item_features or ())]
     if data is None and removed is None and not told:
@@ -106,7 +105,7 @@ def update(
         columns,
     )
     batch_id = digest if batch_id is None else batch_id
-    with exclusive(place, seconds=wait, waiting=output.remark):
+    with file_lock(place, seconds=wait, waiting=output.remark):
         in_place = len({os.path.realpath(path.expanduser()) for path in (model_file, place)}) == 1
         expected = file_state(place) if in_place else True
         with output.status(f"reading {model_file}"):
@@ -204,8 +203,8 @@ def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...
 
     A model that keeps all ratings does.
     """
-    from hemf.ratings import pairs_from_any
-    from hemf.reading.readers import read_columns
+    from hemf.data.ratings import pairs_from_any
+    from hemf.data.sources import read_columns
 
     chosen, known = arguments.parse_columns(columns), model.ratings_
     if model.history == "full":
@@ -217,7 +216,7 @@ def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...
 
 def read_previous(model: HeMF, path: Path, columns: str | None, rows: Any) -> list[float]:
     """Return what each of these ratings was before by a file of some of them, NaN for others."""
-    from hemf.reading.readers import read_columns
+    from hemf.data.sources import read_columns
 
     known = model.ratings_
     chosen = arguments.parse_columns(columns)

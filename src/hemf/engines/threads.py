@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hemf._typing import Array, Float64Array
 from hemf.model.communities import Communities, Statistics
-from hemf.model.layout import Layout
-from hemf.model.packing import Array, Float64, pack, unpack
+from hemf.model.layout import Layout, pack, unpack
 from hemf.model.side import Moments
 
 CHUNKS = 64
@@ -30,7 +30,7 @@ class Rows:
     indices: npt.NDArray[np.int32]
     values: Array
 
-    def sums(self, each: Array) -> Float64:
+    def sums(self, each: Array) -> Float64Array:
         """Add up, for every row, what there is of each of its ratings."""
         running = np.concatenate([[0.0], np.cumsum(each)])
         return np.asarray(running[self.indptr[1:]] - running[self.indptr[:-1]])
@@ -42,17 +42,17 @@ class Shared:
 
     layout: Layout
     communities: Communities
-    noise: Float64
+    noise: Float64Array
     """σ²/τ_i of every row."""
-    other_weight: Float64
+    other_weight: Float64Array
     """υ_j of the other side's rows."""
     coupled: bool = True
     """q(a, z) together; otherwise the paper's q(a) q(z)."""
     hold: bool = False
     """Leave the memberships as they are."""
-    shift: Float64 | None = None
+    shift: Float64Array | None = None
     """f_i, what features say of each row, (rows, order); None without any."""
-    doubt: Float64 | None = None
+    leverage: Float64Array | None = None
     """c_i, what that is uncertain by in units of Σ, (rows,); None without features."""
 
 
@@ -62,9 +62,9 @@ class HalfSweep:
 
     statistics: Statistics
     """Additive, of a_i - f_i where rows have a shift."""
-    errors: Float64
+    errors: Float64Array
     """Σ_j υ_j E(r - a·b)² of every row."""
-    told: Float64
+    information: Float64Array
     """1 - tr(P S_i)/L, how much ratings tell of every row that has a shift."""
 
 
@@ -87,7 +87,7 @@ def half_sweep(
     run = chosen.compiled(own.mean.dtype)
     communities, layout = shared.communities, shared.layout
     precision = pack(communities.precision)
-    pull = np.ascontiguousarray(communities.pull)
+    natural_mean = np.ascontiguousarray(communities.natural_mean)
     log_weight = np.ascontiguousarray(communities.log_weight)
     count, order, covariances = communities.count, layout.order, precision.shape[0]
     free = layout.free
@@ -100,18 +100,18 @@ def half_sweep(
     errors = np.zeros(rows.indptr.size - 1)
     noise = np.ascontiguousarray(shared.noise)
     weight = shared.other_weight.astype(other.mean.dtype)
-    shift, doubt, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
+    shift, leverage, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
     if shared.shift is not None:
         shift, root = shared.shift, np.linalg.cholesky(communities.precision[0])
-        doubt = np.zeros(len(shift)) if shared.doubt is None else shared.doubt
-    told = np.zeros(len(shift))
+        leverage = np.zeros(len(shift)) if shared.leverage is None else shared.leverage
+    information = np.zeros(len(shift))
 
     def work(begin: int, end: int) -> None:
         run(
             begin, end, cuts, rows.indptr, rows.indices, rows.values,
             other.mean, other.second, weight, free, layout.pinned, noise,
-            precision, pull, log_weight, shared.hold, shift, doubt, root,
-            own.mean, own.second, membership, errors, told, size, first, scatter, entropy,
+            precision, natural_mean, log_weight, shared.hold, shift, leverage, root,
+            own.mean, own.second, membership, errors, information, size, first, scatter, entropy,
         )  # fmt: skip
 
     share_out(work, n_chunks, thread_count(n_jobs))
@@ -121,7 +121,7 @@ def half_sweep(
         scatter=unpack(scatter.sum(axis=0)),
         entropy=float(entropy.sum()),
     )
-    return HalfSweep(statistics, errors, told)
+    return HalfSweep(statistics, errors, information)
 
 
 def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> None:

@@ -6,14 +6,15 @@
 (90, 10)
 """
 
-from hemf.evaluation.calibration import Calibration, judge
 from hemf.evaluation.comparison import PairedDifference, Summary, paired_difference, summarise
 from hemf.evaluation.distribution import Predictive
 from hemf.evaluation.metrics import (
+    Calibration,
     CalibrationCurve,
     adjusted_rand_index,
     calibration_curve,
     coverage,
+    judge,
     mae,
     nlpd,
     pit,
@@ -21,9 +22,17 @@ from hemf.evaluation.metrics import (
     rmse,
 )
 from hemf.evaluation.prequential import CurvePoint, Prequential, stream_order, warm_start_size
-from hemf.evaluation.protocols import PROTOCOLS, Splits, fingerprint, make_splits, passes
+from hemf.evaluation.protocols import (
+    PROTOCOLS,
+    Splits,
+    fingerprint,
+    kept_splits,
+    load_splits,
+    make_splits,
+    passes,
+    save_splits,
+)
 from hemf.evaluation.ranking import RankingMetrics, ranking_metrics
-from hemf.evaluation.split_files import kept_splits, load_splits, save_splits
 from hemf.evaluation.splits import k_fold, random_split, time_ordered, weak_generalisation
 
 __all__ = [

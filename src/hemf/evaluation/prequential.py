@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from hemf._typing import Float64Array
+from hemf.data.columns import factorise
 from hemf.errors import DataError, ParameterError, UnknownIdWarning
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.splits import Positions, Seed
-from hemf.reading.identifiers import factorise
 
-Floats = NDArray[np.float64]
 ORDERS = ("time", "file", "random")
 BLOCK = 2000  # ratings between two looks at a stream that is learnt one by one
 RECENT = 10_000  # ratings that "recent" means
@@ -173,7 +173,7 @@ class Prequential:
         # Ids are numbered as they come, so the highest number so far tells how many there were.
         self._seen = [np.maximum.accumulate(c.codes) + 1 for c in (user_codes, item_codes)]
         self._squares = np.empty(self.length)  # errors²
-        self._latencies: list[Floats] = []  # seconds of each rating or each batch
+        self._latencies: list[Float64Array] = []  # seconds of each rating or each batch
         self._test = test
         self._marks = _marks(self.length)
 

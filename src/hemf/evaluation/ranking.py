@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hemf._typing import Float64Array
+from hemf.data.ratings import Ratings, Sparse
 from hemf.errors import DataError, ParameterError
-from hemf.ratings import Ratings, Sparse
 
-Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Scorer = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.floating]]
 """From ids of users and of items to a table of scores."""
@@ -220,7 +220,7 @@ def _scorer(model: Any) -> Scorer:
 
 def _blocks(
     scorer: Scorer, learnt: Ratings, judged: Rows, catalogue: Rows, progress: Progress | None
-) -> Iterator[tuple[slice, Floats]]:
+) -> Iterator[tuple[slice, Float64Array]]:
     """Go through scores of the users judged, some at a time; the tables may be written to."""
     items = learnt.items.ids[catalogue]
     step = max(1, BLOCK_BYTES // (8 * items.size))

@@ -157,3 +157,34 @@ def summing(function: Callable[..., Any]) -> Any:
 def allocating(function: Callable[..., Any]) -> Any:
     """Decorate a function that only kernels call."""
     return _jit(function, True, fastmath={"contract"})
+
+
+# ------------------------------------------------------------------------------------------------
+# Have the kernels of online learning compiled ahead: ``python -m hemf.kernels.compile``.
+#
+# In a process of its own that takes another core; whoever needs them later finds them in the
+# cache.
+
+
+ONLINE = ("recall_all", "record_all", "refresh_all")  # what learning a batch takes
+
+
+def compile_moods(dtype: Any) -> None:
+    """Compile what moods take, unless it is in the cache."""
+    from hemf.kernels import moods
+
+    moods.gather.compiled(dtype)
+    moods.smooth.compiled(np.float64)
+    moods.places.compiled(np.float64)
+
+
+def main() -> None:
+    """Compile what is not in the cache yet."""
+    from hemf.kernels import online
+
+    for name in ONLINE:
+        getattr(online, name).compiled(np.float32)
+
+
+if __name__ == "__main__":
+    main()

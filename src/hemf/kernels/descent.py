@@ -23,6 +23,7 @@ def product(a: Any, b: Any) -> float:
     return total
 
 
+# docs/model.md#sgd
 @inner
 def go_down(
     users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,

@@ -34,7 +34,7 @@ def outer_products(rows: Any, second: Any) -> None:
 )
 def draw_rows(
     begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, other: Any,
-    other_second: Any, other_weight: Any, noise: Any, precision: Any, pull: Any, rows: Any,
+    other_second: Any, other_weight: Any, noise: Any, precision: Any, natural_mean: Any, rows: Any,
 ) -> None:  # fmt: skip
     """Draw the rows of chunks begin … end from their conditional posterior.
 
@@ -43,7 +43,7 @@ def draw_rows(
         a ~ N(A⁻¹h, A⁻¹),  A = Λ + Σ b_j b_jᵀ / σ²,  h = Λμ + Σ r_j b_j / σ²
 
     ``cuts`` to ``other_weight``, which is 1, and ``noise`` are those of `hemf.kernels.rows`.
-    ``precision`` is Λ, packed, and ``pull`` Λμ. On entry ``rows`` holds standard normal numbers.
+    ``precision`` is Λ, packed, and ``natural_mean`` Λμ. ``rows`` holds standard normals on entry.
     """
     order = rows.shape[1]
     triangle = order * (order + 1) // 2
@@ -70,7 +70,7 @@ def draw_rows(
                 factor[p, b] += precision[p]
         for i in range(order):
             for b in range(WIDTH):
-                drawn[i, b] += pull[i]
+                drawn[i, b] += natural_mean[i]
         factorise(factor, order)
         solve_forward(factor, drawn, order)
         for i in range(order):  # A = CCᵀ, and C⁻ᵀ(C⁻¹h + z) has mean A⁻¹h and covariance A⁻¹
@@ -98,7 +98,7 @@ def dot(a: Any, b: Any) -> Any:
 )
 def conditional_rows(
     begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
-    other: Any, precision: Any, covariance: Any, pull: Any,
+    other: Any, precision: Any, covariance: Any, natural_mean: Any,
 ) -> None:  # fmt: skip
     """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
 
@@ -127,7 +127,7 @@ def conditional_rows(
                         gram[p + j] += x * row[j]
                     p += i + 1
             for i in range(order):
-                pull[start + b, i] = moment[i]
+                natural_mean[start + b, i] = moment[i]
             for p in range(triangle):
                 factor[p, b] += gram[p]
         factorise(factor, order)

@@ -1,4 +1,4 @@
-"""Online learning as Python calls it: MODEL.md, "Online VB".
+"""Online learning as Python calls it (docs/model.md#online-rows).
 
 `record_all` and `refresh_all` are the two halves of a batch, `stream` does the same for one rating
 after the other.
@@ -12,7 +12,7 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
-from hemf.kernels.filtering import (
+from hemf.kernels.moods import (
     GROWTH,
     MEAN,
     SPREAD,
@@ -23,9 +23,17 @@ from hemf.kernels.filtering import (
     shift_sitting,
     smooth_chain,
 )
-from hemf.kernels.lists import copy_entries, find
-from hemf.kernels.pairs import expected_error
-from hemf.kernels.record import listed_at, record, retire, settle, sitting_at, withdraw
+from hemf.kernels.products import choose_one, expected_error
+from hemf.kernels.record import (
+    copy_entries,
+    find,
+    listed_at,
+    record,
+    retire,
+    settle,
+    sitting_at,
+    withdraw,
+)
 from hemf.kernels.refresh import (
     add_rating,
     count_error,
@@ -35,7 +43,6 @@ from hemf.kernels.refresh import (
     refresh,
     weigh_row,
 )
-from hemf.kernels.shifts import choose_one
 from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
 
 STREAK = 64

@@ -1,10 +1,77 @@
-"""Products of a sparse table of features with itself, through dense matrices."""
+"""Mean and variance of a·b for many pairs of rows.
+
+Var[a·b] = tr(E[aaᵀ] E[bbᵀ]) - (m·n)², which on both sides' full vectors, pinned coordinate
+included, holds offsets and factors together: nᵀSn + mᵀTm + tr(ST).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hemf.kernels.compile import kernel
+import numpy as np
+
+from hemf.kernels.blocks import packed
+from hemf.kernels.compile import inner, kernel, step, summing
+from hemf.kernels.lanes import LANES, WIDTH, add_scaled
+
+
+@summing
+def trace_product(s: Any, u: Any, order: int) -> float:
+    """tr(S U) of two packed symmetric matrices."""
+    twice, diagonal = 0.0, 0.0
+    for p in range(s.size):
+        twice += np.float64(s[p]) * np.float64(u[p])
+    for i in range(order):
+        p = i * (i + 1) // 2 + i
+        diagonal += np.float64(s[p]) * np.float64(u[p])
+    return 2.0 * twice - diagonal
+
+
+@inner
+def expected_error(
+    mean: Any, second: Any, squares: float, value: float, moment: Any, gram: Any
+) -> float:
+    """E Σ w(r - a·b)² of a row with these moments.
+
+    ``squares`` are Σ w r², ``moment`` times ``value`` Σ w r n, and ``gram`` is Σ w E[bbᵀ].
+    """
+    product = 0.0
+    for t in range(mean.size):
+        product += np.float64(mean[t]) * np.float64(moment[t])
+    square = trace_product(second, gram, mean.size)
+    return float(max(squares - 2.0 * value * product + square, 0.0))
+
+
+@kernel(
+    "void(int64[::1], int64[::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], "
+    "boolean, float64[::1], float64[::1])"
+)
+def pair_moments(
+    left: Any,
+    right: Any,
+    left_mean: Any,
+    left_second: Any,
+    right_mean: Any,
+    right_second: Any,
+    with_variance: Any,
+    mean: Any,
+    variance: Any,
+) -> None:
+    """Write mean (and variance) of a·b for the pairs (left[k], right[k])."""
+    total = left_mean.shape[1]
+    for k in range(left.size):
+        m, n = left_mean[left[k]], right_mean[right[k]]
+        product = 0.0
+        for t in range(total):
+            product += np.float64(m[t]) * np.float64(n[t])
+        mean[k] = product
+        if with_variance:
+            square = trace_product(left_second[left[k]], right_second[right[k]], total)
+            variance[k] = max(square - product * product, 0.0)
+
+
+# ------------------------------------------------------------------------------------------------
+# Products of a sparse table of features with itself, through dense matrices.
 
 
 @kernel(
@@ -55,3 +122,171 @@ def row_forms(
                 x += line[columns[n]] * values[n]
             total += values[k] * (2.0 * x + line[columns[k]] * values[k])
         out[i] = total
+
+
+# ------------------------------------------------------------------------------------------------
+# What features' coefficients are uncertain by, as it reaches the rows: `hemf.model.regression`.
+#
+# Of a row with covariance S under known coefficients, Vᵀx uncertain by c Σ moves a by S P of it:
+# its
+# second moment grows by c S P S, and what communities are given of it by c (S P S - S). Ratings
+# tell
+# 1 - tr(P S)/L of what there is to know of a row.
+
+
+SPARE = 2  # lines that `add_leverage` needs beside the room for a matrix
+
+
+@step
+def add_leverage(
+    start: int,
+    count: int,
+    leverage: Any,
+    root: Any,
+    covariance: Any,
+    room: Any,
+    second: Any,
+    statistic: Any,
+    information: Any,
+) -> None:
+    """Add it to the second moments and, summed, to the statistic of rows side by side in lanes.
+
+    ``root`` is U, P = U Uᵀ, and ``room`` holds S U. Writes 1 - tr(P S)/L of each row.
+    """
+    order = root.shape[0]
+    trace, product = room[order * order], room[order * order + 1]
+    trace[:] = 0.0
+    for i in range(order):
+        for j in range(order):
+            y = room[i * order + j]
+            y[:] = 0.0
+            k = j
+            while k + 4 <= order:
+                s0, s1 = covariance[packed(i, k)], covariance[packed(i, k + 1)]
+                s2, s3 = covariance[packed(i, k + 2)], covariance[packed(i, k + 3)]
+                u0, u1, u2, u3 = root[k, j], root[k + 1, j], root[k + 2, j], root[k + 3, j]
+                for b in range(WIDTH):
+                    y[b] += (s0[b] * u0 + s1[b] * u1) + (s2[b] * u2 + s3[b] * u3)
+                k += 4
+            while k < order:
+                s0, u0 = covariance[packed(i, k)], root[k, j]
+                for b in range(WIDTH):
+                    y[b] += s0[b] * u0
+                k += 1
+            if j <= i:
+                u0 = root[i, j]
+                for b in range(WIDTH):
+                    trace[b] += y[b] * u0
+    p = 0
+    for i in range(order):
+        for j in range(i + 1):
+            product[:] = 0.0
+            k = 0
+            while k + 4 <= order:
+                x0, x1 = room[i * order + k], room[i * order + k + 1]
+                x2, x3 = room[i * order + k + 2], room[i * order + k + 3]
+                y0, y1 = room[j * order + k], room[j * order + k + 1]
+                y2, y3 = room[j * order + k + 2], room[j * order + k + 3]
+                for b in range(WIDTH):
+                    product[b] += (x0[b] * y0[b] + x1[b] * y1[b]) + (x2[b] * y2[b] + x3[b] * y3[b])
+                k += 4
+            while k < order:
+                x0, y0 = room[i * order + k], room[j * order + k]
+                for b in range(WIDTH):
+                    product[b] += x0[b] * y0[b]
+                k += 1
+            total = 0.0
+            for b in range(count):
+                c = leverage[start + b]
+                second[p, b] += c * product[b]
+                total += c * (product[b] - covariance[p, b])
+            statistic[p] += total
+            p += 1
+    for b in range(count):
+        information[start + b] = 1.0 - trace[b] / order
+
+
+@step
+def take_doubt(own: Any, shared: Any, i: int, room: Any, memory: Any) -> None:
+    """Turn S of one row, in ``memory.inverse``, into what communities are given: S + c (S P S - S).
+
+    What is left of the second moment, c S, goes to ``memory.extra``, packed; ``room`` is as large
+    as S, and written over.
+    """
+    inverse, work, precision = memory.inverse, memory.work, shared.precision[0]
+    order, columns = inverse.shape
+    for s in range(order):
+        for t in range(s + 1, columns):  # S in full
+            inverse[s, t] = inverse[t, s] if t < order else 0.0
+    work[:] = 0.0
+    room[:] = 0.0
+    trace = 0.0
+    for s in range(order):  # P S
+        for t in range(order):
+            add_scaled(work, s * columns, inverse, t * columns, precision[s, t], columns)
+        trace += work[s, s]
+    c = own.leverage[i]
+    for s in range(order):  # S P S, up to its diagonal
+        for t in range(order):
+            end = (s // LANES + 1) * LANES
+            add_scaled(room, s * columns, work, t * columns, inverse[s, t], end)
+    p = 0
+    for s in range(order):
+        for t in range(s + 1):
+            memory.extra[p] = c * inverse[s, t]
+            p += 1
+    for s in range(order):
+        for t in range(s + 1):
+            inverse[s, t] += c * (room[s, t] - inverse[s, t])
+    own.information[i] = 1.0 - trace / order
+
+
+# ------------------------------------------------------------------------------------------------
+# What features say of a row, taken off before it is solved for and put back: see `rows`.
+#
+# It follows the row's ratings: f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2, where z_i
+# is
+# ln n_i, standardised. `hemf.model.features` says the same.
+
+
+@inner
+def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
+    """Take note that row i has a rating of row j, or with a sign of -1 that it has none."""
+    for t in range(own.chosen.shape[1]):
+        own.chosen[i, t] += sign * other.voice[j, t]
+
+
+@step
+def leave_shift(own: Any, shared: Any, i: int, memory: Any) -> None:
+    """Find f_i, and turn the data's pull on a_i into that on a_i - f_i: h/σ² - G f/σ²."""
+    shift, data = memory.shift, memory.data
+    order, n = shift.size, own.count[i]
+    for t in range(order):
+        shift[t] = own.base[i, t]
+    if own.chosen.shape[1] > 0 and n > 0:
+        root = 1.0 / np.sqrt(np.float64(n))
+        log = min(max(np.log(np.float64(n)), shared.logs[2]), shared.logs[3])
+        away = (log - shared.logs[0]) / shared.logs[1] if shared.logs[1] > 0.0 else 0.0
+        square = away * away - 1.0
+        for t in range(order):
+            shift[t] += root * own.chosen[i, t]
+            shift[t] += away * shared.how_many[0, t] + square * shared.how_many[1, t]
+    for u in range(order):  # above the diagonal is all that is there of G
+        for t in range(u):
+            data[t, order] -= data[t, u] * shift[u]
+            data[u, order] -= data[t, u] * shift[t]
+        data[u, order] -= data[u, u] * shift[u]
+
+
+@step
+def return_shift(own: Any, i: int, memory: Any) -> None:
+    """Turn the moments of a_i - f_i into those of a_i, and keep f_i with the row."""
+    shift, mean, second = memory.shift, memory.mean, memory.second
+    p = 0
+    for t in range(shift.size):
+        for u in range(t + 1):
+            second[p] += mean[t] * shift[u] + shift[t] * mean[u] + shift[t] * shift[u]
+            p += 1
+    for t in range(shift.size):
+        mean[t] += shift[t]
+        own.shift[i, t] = shift[t]

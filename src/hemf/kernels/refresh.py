@@ -1,4 +1,4 @@
-"""One row brought to its optimum: MODEL.md, batch steps 1 and 2, for a row on its own.
+"""Update of a single row (docs/model.md#row-factors, docs/model.md#memberships).
 
 The data part is gathered anew from the row's history, the posterior is solved for against today's
 communities, and the communities' statistics change by what the row gives now less what it gave
@@ -15,17 +15,16 @@ import numpy as np
 from hemf.kernels import solve
 from hemf.kernels.blocks import gather, packed
 from hemf.kernels.compile import inner, step
-from hemf.kernels.doubts import take_doubt
-from hemf.kernels.filtering import MEAN, SPREAD, take_moods
-from hemf.kernels.lists import copy_entries
-from hemf.kernels.pairs import expected_error
-from hemf.kernels.shifts import leave_shift, return_shift
+from hemf.kernels.moods import MEAN, SPREAD, take_moods
+from hemf.kernels.products import expected_error, leave_shift, return_shift, take_doubt
+from hemf.kernels.record import copy_entries
 
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
 
 
+# docs/model.md#new-rating
 @inner
 def add_rating(
     gram: Any, moment: Any, weight: float, value: float, mean: Any, second: Any
@@ -93,7 +92,7 @@ def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     All of them whenever its ratings have grown by half since they last were, and now and then
     without that; in between, those that it belongs to.
     """
-    communities = shared.pull.shape[0]
+    communities = shared.natural_mean.shape[0]
     grown = 2 * own.count[i] >= 3 * own.judged[i]
     turn = np.int64(shared.totals[2]) % NOW_AND_THEN == 0
     if communities > 1 and rules.thorough == 0 and not grown and not turn:
@@ -226,10 +225,11 @@ def factorise_under(shared: Any, c: int, d: int, memory: Any) -> None:
     for s in range(order):
         for t in range(order):
             u[s, t] = data[s, t] + precision[s, t]
-        u[s, order] = data[s, order] + shared.pull[d, s]
+        u[s, order] = data[s, order] + shared.natural_mean[d, s]
     memory.half_log_det[c] = solve.factorise(u, memory.reciprocals[c], rounding)
 
 
+# docs/model.md#memberships
 @step
 def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     """Find a row's communities and its mean, given G and h; return how many communities.
@@ -261,6 +261,7 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
     return int(kept)
 
 
+# docs/model.md#squared-error
 @inner
 def count_error(total: Any, change: float) -> None:
     """Add to the total of all errors, and keep the largest that was added or taken off."""
@@ -268,6 +269,7 @@ def count_error(total: Any, change: float) -> None:
     total[1] = max(total[1], abs(change))
 
 
+# docs/model.md#online-rows
 @step
 def publish(
     own: Any, shared: Any, rules: Any, i: int, kept: int, squares: float, memory: Any
@@ -282,7 +284,7 @@ def publish(
             memory.before, own.second[i], squares, 1.0, memory.moment, memory.gram
         )
         count_error(rules.total, -own.weight[i] * error)
-    if memory.considered[0] == shared.pull.shape[0]:
+    if memory.considered[0] == shared.natural_mean.shape[0]:
         own.judged[i] = own.count[i]
     memory.second[:] = 0.0
     told = own.shift.shape[1] > 0
@@ -372,7 +374,7 @@ def keep_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any)
     told = own.shift.shape[1] > 0
     squares = gather_row(own, other, shared, rules, i, memory)
     load_data(own, shared, rules, i, memory)
-    communities = shared.pull.shape[0]
+    communities = shared.natural_mean.shape[0]
     for d in range(communities):
         memory.candidates[d] = d
         memory.share[d] = np.log(max(np.float64(own.membership[i, d]), LEAST_MEMBERSHIP))

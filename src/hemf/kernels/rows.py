@@ -1,4 +1,4 @@
-"""One half-sweep over chunks of rows: MODEL.md, batch steps 1 and 2.
+"""Half-sweep over chunks of rows (docs/model.md#row-factors, docs/model.md#memberships).
 
 The vectors of both sides have ``total`` coordinates. With offsets, coordinate 0 is the item's
 offset and 1 on the user's side, coordinate 1 the user's offset and 1 on the item's side, so that
@@ -19,17 +19,17 @@ other_weight       (other rows,)           υ_j, how much more than others a row
 free               (order,)                which coordinates the posterior covers
 noise              (rows,)                 σ²/τ_i of each row
 precision          (C, packed order)       P_d = E[Σ_d⁻¹]; C = 1 where covariances are tied
-pull               (D, order)              P_d m_d
+natural_mean               (D, order)              P_d m_d
 log_weight         (D,)                    the terms of ln q_i(d) that do not depend on the row
 mean, second       as the other side's     written
 shift              (rows, order) or none   f_i, where the prior of a row is centred: μ_d + f_i
-doubt              (rows,) or none         c_i, what f_i is uncertain by in units of Σ
+leverage              (rows,) or none         c_i, what f_i is uncertain by in units of Σ
 root               (order, order) or none  U, P = U Uᵀ
 membership         (rows, D)               q_i(d); written unless ``hold``
 errors             (rows,)                 written: Σ_j υ_j E(r_ij - a·b)²
-told               (rows,) or none         written: 1 - tr(P S)/L, where rows have a shift
+information               (rows,) or none         written: 1 - tr(P S)/L, where rows have a shift
 sizes, firsts, …   (chunks, …), float64    added to: ρ_d, Σ q m, Σ q (S + mmᵀ), of a_i - f_i;
-                                           with doubt, S + c (S P S - S) in place of S
+                                           with leverage, S + c (S P S - S) in place of S
 entropies          (chunks,)               added to: Σ q (½ ln|S| - ln q)
 =================  ======================  =========================================================
 """
@@ -52,10 +52,11 @@ from hemf.kernels.blocks import (
     write_block,
 )
 from hemf.kernels.compile import kernel
-from hemf.kernels.doubts import SPARE, add_doubt
 from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
+from hemf.kernels.products import SPARE, add_leverage
 
 
+# docs/model.md#row-factors
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
@@ -78,17 +79,17 @@ def coupled_rows(
     pinned: Any,
     noise: Any,
     precision: Any,
-    pull: Any,
+    natural_mean: Any,
     log_weight: Any,
     hold: Any,
     shift: Any,
-    doubt: Any,
+    leverage: Any,
     root: Any,
     mean: Any,
     second: Any,
     membership: Any,
     errors: Any,
-    told: Any,
+    information: Any,
     sizes: Any,
     firsts: Any,
     scatters: Any,
@@ -97,7 +98,7 @@ def coupled_rows(
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
     order = free.size
     triangle = order * (order + 1) // 2
-    communities = pull.shape[0]
+    communities = natural_mean.shape[0]
     tied = precision.shape[0] == 1
     batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
@@ -107,7 +108,7 @@ def coupled_rows(
     moment = np.empty((other_mean.shape[1], WIDTH))
     squares = np.empty(WIDTH)
     data_precision = np.empty((triangle, WIDTH))
-    data_pull = np.empty((order, WIDTH))
+    data_natural_mean = np.empty((order, WIDTH))
     factors = np.empty((precision.shape[0], triangle, WIDTH))
     solutions = np.empty((communities, order, WIDTH))
     half_log_det = np.empty((precision.shape[0], WIDTH))
@@ -129,9 +130,11 @@ def coupled_rows(
                 other_mean, other_second, other_weight, grams, moments, row_squares,
                 gram, moment, squares,
             )  # fmt: skip
-            data_part(gram, moment, free, pinned, noise, start, count, data_precision, data_pull)
+            data_part(
+                gram, moment, free, pinned, noise, start, count, data_precision, data_natural_mean
+            )
             if shift.shape[0] > 0:
-                leave_shift(start, count, shift, data_precision, data_pull, shifts)
+                leave_shift(start, count, shift, data_precision, data_natural_mean, shifts)
             for d in range(communities):
                 c = 0 if tied else d
                 factor, y = factors[c], solutions[d]
@@ -143,7 +146,7 @@ def coupled_rows(
                     half_log_det_inverse(factor, order, half_log_det[c])
                 for i in range(order):
                     for b in range(WIDTH):
-                        y[i, b] = data_pull[i, b] + pull[d, i]
+                        y[i, b] = data_natural_mean[i, b] + natural_mean[d, i]
                 solve_forward(factor, y, order)
                 for b in range(WIDTH):
                     share[d, b] = log_weight[d] + half_log_det[c, b]
@@ -191,7 +194,17 @@ def coupled_rows(
                 solutions[0, :, :] = 0.0
                 add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
             if shift.shape[0] > 0:  # covariances are tied
-                add_doubt(start, count, doubt, root, factors[0], room, row_second, scatter[0], told)
+                add_leverage(
+                    start,
+                    count,
+                    leverage,
+                    root,
+                    factors[0],
+                    room,
+                    row_second,
+                    scatter[0],
+                    information,
+                )
                 return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,
@@ -199,6 +212,7 @@ def coupled_rows(
             )  # fmt: skip
 
 
+# docs/model.md#mean-field
 @kernel(
     """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
     {T}[::1], int64[::1], int64, float64[::1], float64[:, ::1], float64[:, ::1],
@@ -221,17 +235,17 @@ def mean_field_rows(
     pinned: Any,
     noise: Any,
     precision: Any,
-    pull: Any,
+    natural_mean: Any,
     log_weight: Any,
     hold: Any,
     shift: Any,
-    doubt: Any,
+    leverage: Any,
     root: Any,
     mean: Any,
     second: Any,
     membership: Any,
     errors: Any,
-    told: Any,
+    information: Any,
     sizes: Any,
     firsts: Any,
     scatters: Any,
@@ -240,7 +254,7 @@ def mean_field_rows(
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     order = free.size
     triangle = order * (order + 1) // 2
-    communities = pull.shape[0]
+    communities = natural_mean.shape[0]
     tied = precision.shape[0] == 1
     batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
     grams = np.empty((batch, other_second.shape[1]), other_second.dtype)
@@ -281,7 +295,7 @@ def mean_field_rows(
                         factor[p, b] += share[d, b] * precision[c, p]
                 for i in range(order):
                     for b in range(WIDTH):
-                        row_mean[i, b] += share[d, b] * pull[d, i]
+                        row_mean[i, b] += share[d, b] * natural_mean[d, i]
             factorise(factor, order)
             half_log_det_inverse(factor, order, half_log_det)
             solve_forward(factor, row_mean, order)
@@ -299,7 +313,7 @@ def mean_field_rows(
                     p = 0
                     for i in range(order):
                         for b in range(WIDTH):
-                            share[d, b] += pull[d, i] * row_mean[i, b]
+                            share[d, b] += natural_mean[d, i] * row_mean[i, b]
                         for j in range(i + 1):
                             half = precision[c, p] * (0.5 if i == j else 1.0)
                             for b in range(WIDTH):
@@ -321,7 +335,9 @@ def mean_field_rows(
                     for p in range(triangle):
                         scatter[c, p] += q * row_second[p, b]
             if shift.shape[0] > 0:
-                add_doubt(start, count, doubt, root, factor, room, row_second, scatter[0], told)
+                add_leverage(
+                    start, count, leverage, root, factor, room, row_second, scatter[0], information
+                )
                 return_shift(shifts, row_mean, row_second)
             write_block(
                 start, count, free, pinned, row_mean, row_second, gram, moment, squares,

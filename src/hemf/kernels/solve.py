@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner
-from hemf.kernels.vectors import LANES, add_scaled, add_two
+from hemf.kernels.lanes import LANES, add_scaled, add_two
 
 ROUNDING_OF_SINGLE = 1e-6
 ROUNDING_OF_DOUBLE = 1e-14

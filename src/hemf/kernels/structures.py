@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from hemf.kernels.vectors import LANES, WIDE
+from hemf.kernels.lanes import LANES, WIDE
 
 Whole = Annotated[Any, "int64"]
 Number = Annotated[Any, "float64"]
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
     other: Annotated[Any, "int32[::1]"]
     code: Annotated[Any, "{C}[::1]"]
     sitting: Annotated[Any, "int32[::1]"]
-    """The history's lists; see `hemf.kernels.lists`. Without moods there are no sittings."""
+    """The history's lists; see `hemf.kernels.record`. Without moods there are no sittings."""
     gram: Table
     moment: Table
     square: Numbers
@@ -75,10 +75,10 @@ class Rows(NamedTuple):
     """g_i, what those say that were given."""
     chosen: Square
     """Σ_j M_j over what the row has rated; no columns without implicit features."""
-    doubt: Numbers
+    leverage: Numbers
     """c_i, what f_i is uncertain by in units of Σ,"""
-    told: Numbers
-    """and 1 - tr(P S_i)/L, how much ratings told of the row at its last refresh."""
+    information: Numbers
+    """and 1 - tr(P S_i)/L, the information weight at the last refresh of the row."""
     voice: Square
     """M_j of the other side's regression: what it says of a row there to have rated this one."""
 
@@ -88,7 +88,7 @@ class Shared(NamedTuple):
 
     precision: Annotated[Any, "float64[:, :, ::1]"]
     """P_d, (C, order, order)."""
-    pull: Annotated[Any, "float64[:, ::1]"]
+    natural_mean: Annotated[Any, "float64[:, ::1]"]
     """P_d m_d, (D, order)."""
     log_weight: Numbers
     """The terms of ln q_i(d) that do not depend on the row, (D,)."""
@@ -146,11 +146,11 @@ class Rules(NamedTuple):
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
     nothing where not every rating is listed."""
     moods: Table
-    """E o and Var o of each sitting: `hemf.kernels.filtering`. Without moods, no rows."""
+    """E o and Var o of each sitting: `hemf.kernels.moods`. Without moods, no rows."""
 
 
 class Sittings(NamedTuple):
-    """Sittings of raters while ratings arrive; see `hemf.kernels.filtering`.
+    """Sittings of raters while ratings arrive; see `hemf.kernels.moods`.
 
     Without moods none of it has an entry.
     """
@@ -217,7 +217,7 @@ def outer(mean: Any, second: Any) -> Outer:
 def scratch(own: Rows, shared: Shared) -> Scratch:
     """Return working memory for the rows of a side."""
     total, packed, dtype = own.mean.shape[1], own.second.shape[1], own.mean.dtype
-    communities, order = shared.pull.shape
+    communities, order = shared.natural_mean.shape
     system = order, (order // LANES + 1) * LANES
     return Scratch(
         values=np.zeros(1024, dtype),

@@ -1,4 +1,4 @@
-"""Copies of rows that are about to change, and of their lists: see `hemf.inference.journal`.
+"""Copies of rows that are about to change, and of their lists: see `hemf.online.journal`.
 
 A copy is made, noted and put back within a kernel, which no exception interrupts. To put it back
 twice has the same result as to do it once.

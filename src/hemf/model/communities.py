@@ -1,7 +1,7 @@
 """The Dirichlet-process mixture of NIW communities of one side.
 
-MODEL.md, batch steps 3 and 4. With tied covariances the communities of a side share one Σ and
-differ in their means; the arrays that hold covariances then have one entry instead of D.
+See docs/model.md#sticks and docs/model.md#communities. With tied covariances the communities of a
+side share one Σ and differ in their means; arrays of covariances then have one entry instead of D.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from functools import cached_property
 import numpy as np
 from scipy.special import digamma
 
-from hemf.model.hyper import Prior
-from hemf.model.packing import Float64
+from hemf._typing import Float64Array
+from hemf.model.layout import Layout, lower_triangle
 
 FLOOR = 0.1  # of W_0 that W_d keeps, see `with_floor`
 
 
+# docs/model.md#statistics
 @dataclass(frozen=True)
 class Statistics:
     """What the communities need of the rows; additive over any partition of them."""
 
-    size: Float64
+    size: Float64Array
     """ρ_d = Σ_i q_i(d), (D,)."""
-    first: Float64
+    first: Float64Array
     """Σ_i q_i(d) m_id, (D, order)."""
-    scatter: Float64
+    scatter: Float64Array
     """Σ_i q_i(d)(S_id + m_id m_idᵀ), (C, order, order); C = 1 when tied, else D.
 
     With features, of what these leave of the rows, and MᵀΛM beside it; see `hemf.model.regression`.
@@ -51,7 +52,7 @@ class Statistics:
         )
 
     @property
-    def firm(self) -> Float64:
+    def firm(self) -> Float64Array:
         """The scatter and what rounding may have taken off it, (C, order, order).
 
         Rows that differ by less than they are stored with would else be left with a covariance
@@ -68,11 +69,11 @@ class Statistics:
 class Sticks:
     """q(π_d) = Beta(taken_d, left_d) for d < D; the last stick takes all that is left."""
 
-    taken: Float64
-    left: Float64
+    taken: Float64Array
+    left: Float64Array
 
     @cached_property
-    def log_weights(self) -> Float64:
+    def log_weights(self) -> Float64Array:
         """E ln of each community's weight: E ln π_d + Σ_{t<d} E ln(1-π_t), (D,)."""
         total = digamma(self.taken + self.left)
         log_taken = digamma(self.taken) - total
@@ -81,14 +82,15 @@ class Sticks:
         return np.asarray(log_taken + np.concatenate([[0.0], np.cumsum(log_left)[:-1]]))
 
     @cached_property
-    def weights(self) -> Float64:
+    def weights(self) -> Float64Array:
         """Expected weight of each community, (D,); sums to one."""
         share = self.taken / (self.taken + self.left)
         share[-1] = 1.0
         return np.asarray(share * np.concatenate([[1.0], np.cumprod(1.0 - share)[:-1]]))
 
 
-def stick_posterior(sizes: Float64, concentration: float) -> Sticks:
+# docs/model.md#sticks
+def stick_posterior(sizes: Float64Array, concentration: float) -> Sticks:
     """Posterior of the stick lengths: η1_d = 1 + ρ_d,  η2_d = α + Σ_{t>d} ρ_t.
 
     >>> stick_posterior(np.array([5.0, 2.0]), 1.0).left.tolist()
@@ -103,13 +105,13 @@ class Communities:
     """Posterior of one side's communities, NIW(m_d, κ_d, W_d, ι_d), and of their sticks."""
 
     sticks: Sticks
-    mean: Float64
+    mean: Float64Array
     """m_d, (D, order)."""
-    strength: Float64
+    kappa: Float64Array
     """κ_d, (D,)."""
-    scale: Float64
+    scale: Float64Array
     """W_d, (C, order, order)."""
-    dof: Float64
+    dof: Float64Array
     """ι_d, (C,)."""
 
     @property
@@ -123,28 +125,30 @@ class Communities:
         return int(self.mean.shape[1])
 
     @cached_property
-    def precision(self) -> Float64:
+    def precision(self) -> Float64Array:
         """P_d = E[Σ_d⁻¹] = ι_d W_d⁻¹, (C, order, order)."""
         inverse = np.linalg.inv(self.scale)
         return np.asarray(self.dof[:, None, None] * 0.5 * (inverse + inverse.transpose(0, 2, 1)))
 
     @cached_property
-    def log_det(self) -> Float64:
+    def log_det(self) -> Float64Array:
         """E ln|Σ_d| = ln|W_d| - L ln 2 - Σ_l ψ((ι_d+1-l)/2), (C,)."""
         return expected_log_det(self.scale, self.dof)
 
+    # docs/model.md#row-factors
     @cached_property
-    def pull(self) -> Float64:
+    def natural_mean(self) -> Float64Array:
         """P_d m_d, (D, order)."""
         # P is symmetric; one for all takes one product of two matrices.
         by_community = self.mean[:, None, :] @ self.precision
         return np.asarray(by_community[:, 0, :])
 
+    # docs/model.md#memberships
     @cached_property
-    def log_weight(self) -> Float64:
+    def log_weight(self) -> Float64Array:
         """The part of ln q_i(d) that is the same for every row, (D,)."""
-        square = np.einsum("di,di->d", self.pull, self.mean)  # m_dᵀ P_d m_d
-        penalty = self.log_det + self.order / self.strength + square
+        square = np.einsum("di,di->d", self.natural_mean, self.mean)  # m_dᵀ P_d m_d
+        penalty = self.log_det + self.order / self.kappa + square
         return np.asarray(self.sticks.log_weights - 0.5 * penalty)
 
 
@@ -158,7 +162,7 @@ def with_floor(communities: Communities, prior: Prior) -> Communities:
     directions together; where ratings tell of some directions only and features are as many as
     rows, it can be below zero in these.
 
-    >>> prior = Prior.start(2, variance=1.0, concentration=1.0, spread=1.0)
+    >>> prior = Prior.start(2, variance=1.0, concentration=1.0, mean_scale=1.0)
     >>> nothing = Statistics(np.ones(1), np.zeros((1, 2)), np.zeros((1, 2, 2)), 0.0)
     >>> less = replace(nothing, scatter=-10.0 * prior.scale[None])
     >>> wrong, right = (community_posterior(one, prior) for one in (less, nothing))
@@ -181,7 +185,7 @@ def with_floor(communities: Communities, prior: Prior) -> Communities:
         return replace(communities, scale=0.5 * (scale + scale.transpose(0, 2, 1)))
 
 
-def _root(scale: Float64) -> Float64:
+def _root(scale: Float64Array) -> Float64Array:
     """Return L with L Lᵀ = W_0, or about that where rounding has left W_0 indefinite."""
     try:
         return np.asarray(np.linalg.cholesky(scale))
@@ -189,7 +193,8 @@ def _root(scale: Float64) -> Float64:
         return np.diag(np.sqrt(np.diagonal(scale)))
 
 
-def expected_log_det(scale: Float64, dof: Float64) -> Float64:
+# docs/model.md#expected-log-det
+def expected_log_det(scale: Float64Array, dof: Float64Array) -> Float64Array:
     """E ln|Σ| under IW(scale, dof), for a stack of them."""
     order = scale.shape[-1]
     steps = np.arange(1, order + 1)
@@ -197,13 +202,14 @@ def expected_log_det(scale: Float64, dof: Float64) -> Float64:
     return np.asarray(np.linalg.slogdet(scale)[1] - order * np.log(2.0) - digammas)
 
 
+# docs/model.md#communities
 def community_posterior(statistics: Statistics, prior: Prior) -> Communities:
     """Posterior of sticks, means and covariances given the rows' statistics."""
-    size, strength0 = statistics.size, prior.strength
-    strength = strength0 + size  # κ_d
-    mean = (strength0 * prior.centre + statistics.first) / strength[:, None]  # m_d
-    outer0 = strength0 * (prior.centre[:, None] * prior.centre)
-    correction = outer0 - strength[:, None, None] * mean[:, :, None] * mean[:, None, :]
+    size, kappa0 = statistics.size, prior.kappa
+    kappa = kappa0 + size  # κ_d
+    mean = (kappa0 * prior.centre + statistics.first) / kappa[:, None]  # m_d
+    outer0 = kappa0 * (prior.centre[:, None] * prior.centre)
+    correction = outer0 - kappa[:, None, None] * mean[:, :, None] * mean[:, None, :]
     if statistics.tied:
         scale = prior.scale + statistics.firm + correction.sum(axis=0)
         dof = np.array([prior.dof + size.sum()])
@@ -213,7 +219,125 @@ def community_posterior(statistics: Statistics, prior: Prior) -> Communities:
     return Communities(
         sticks=stick_posterior(size, prior.concentration),
         mean=mean,
-        strength=strength,
+        kappa=kappa,
         scale=0.5 * (scale + scale.transpose(0, 2, 1)),
         dof=dof,
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# Hyper-parameters Ξ and their starting values.
+
+
+# docs/model.md#generative-model
+@dataclass(frozen=True)
+class Prior:
+    """Hyper-parameters of one side: the Dirichlet process and its NIW base measure."""
+
+    concentration: float
+    """α (β on the item side) of the sticks Beta(1, α)."""
+    centre: Float64Array
+    """μ0, (order,)."""
+    mean_scale: float
+    """λ0: μ_d | Σ_d ~ N(μ0, λ0 Σ_d)."""
+    scale: Float64Array
+    """W0, (order, order)."""
+    dof: float
+    """ι0, degrees of freedom of Σ_d ~ IW(W0, ι0); > order - 1."""
+
+    @property
+    def kappa(self) -> float:
+        """κ0 = 1/λ0, how many rows the prior mean is worth."""
+        return 1.0 / self.mean_scale
+
+    @classmethod
+    def start(
+        cls, order: int, *, variance: float, concentration: float, mean_scale: float
+    ) -> Prior:
+        """Prior that expects rows of this variance around zero."""
+        dof = order + 2.0
+        return cls(
+            concentration=concentration,
+            centre=np.zeros(order),
+            mean_scale=mean_scale,
+            scale=np.eye(order) * (dof * variance),
+            dof=dof,
+        )
+
+
+# ------------------------------------------------------------------------------------------------
+# What is expected of a row that nothing is known of.
+
+
+def expected_row(communities: Communities, layout: Layout) -> Float64Array:
+    """Mean of a row that nothing is known of, pinned coordinate included."""
+    mean = np.ones(layout.total)
+    mean[layout.free] = communities.sticks.weights @ communities.mean
+    return mean
+
+
+@dataclass(frozen=True)
+class FeaturePrior:
+    """What features say of rows that have no ratings; see `hemf.model.regression`."""
+
+    shift: Float64Array
+    """E[Vᵀx], (rows, order)."""
+    leverage: Float64Array
+    """xᵀCx, (rows,): what V is uncertain by, in units of Σ."""
+    covariance: Float64Array
+    """Covariance of what those features would say that are not known, (order, order)."""
+
+
+# docs/model.md#strangers
+def prior_predictive(
+    communities: Communities, layout: Layout, hint: FeaturePrior | None = None
+) -> tuple[Float64Array, Float64Array]:
+    """Mean and packed second moment of a row that has no ratings, pinned coordinate included.
+
+    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ. With a
+    ``hint`` there is a row of each for every row of it, m_d + E[Vᵀx] in place of m_d.
+    """
+    if hint is not None:
+        return _hinted(communities, layout, hint)
+    weights = communities.sticks.weights
+    covariance = expected_covariance(communities)
+    means = communities.mean
+    shares = (weights * (1.0 + 1.0 / communities.kappa))[:, None, None]
+    squares = means[:, :, None] * means[:, None, :]
+    second = (shares * covariance + weights[:, None, None] * squares).sum(axis=0)
+    full_mean = expected_row(communities, layout)
+    full = full_mean[:, None] * full_mean
+    full[layout.free[:, None], layout.free] = second
+    rows, columns = lower_triangle(layout.total)
+    return full_mean, full[rows, columns]
+
+
+def expected_covariance(communities: Communities) -> Float64Array:
+    """E[Σ_d], (C, order, order).
+
+    It is W/(ι-L-1) and exists only for ι > L+1; where it does not, the mode W/(ι+L+1) stands in.
+    """
+    freedom = communities.dof - communities.order - 1.0
+    divisor = np.where(freedom > 0.0, freedom, communities.dof + communities.order + 1.0)
+    return np.asarray(communities.scale / divisor[:, None, None])
+
+
+def _hinted(
+    communities: Communities, layout: Layout, hint: FeaturePrior
+) -> tuple[Float64Array, Float64Array]:
+    """Moments of rows with features; these have one Σ for all communities."""
+    weights, means = communities.sticks.weights, communities.mean
+    covariance = expected_covariance(communities)[0]
+    centre = weights @ means
+    away = means - centre
+    between = (weights[:, None] * away).T @ away  # of the communities' means
+    own = weights @ (1.0 + 1.0 / communities.kappa) + hint.leverage
+    rows, columns = lower_triangle(layout.total)
+    within = np.zeros((layout.total, layout.total))
+    scaled = within.copy()
+    within[layout.free[:, None], layout.free] = between + hint.covariance
+    scaled[layout.free[:, None], layout.free] = covariance
+    mean = np.ones((hint.shift.shape[0], layout.total))
+    mean[:, layout.free] = centre + hint.shift
+    second = mean[:, rows] * mean[:, columns] + within[rows, columns]
+    return mean, second + own[:, None] * scaled[rows, columns]

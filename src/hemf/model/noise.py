@@ -12,12 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import digamma, gammaln, polygamma
 
-from hemf.model.packing import Float64
-
-Counts = npt.NDArray[np.int64]
+from hemf._typing import Float64Array, Int64Array
 
 START_SHAPE = 10.0  # a0 before anything is learnt: scales within about ±30 % of one
 ROUNDS = 3  # of q(τ) and its prior in turn; they cost next to nothing
@@ -31,8 +28,8 @@ class NoiseScales:
     """q(τ) of one side's rows, Gamma(shape, rate), and the prior Gamma(a0, a0)."""
 
     prior_shape: float
-    shape: Float64
-    rate: Float64
+    shape: Float64Array
+    rate: Float64Array
 
     @classmethod
     def start(cls, n_rows: int) -> NoiseScales:
@@ -41,29 +38,30 @@ class NoiseScales:
         return cls(START_SHAPE, known, known.copy())
 
     @property
-    def mean(self) -> Float64:
+    def mean(self) -> Float64Array:
         """E[τ_i], how much more than others a row's ratings count."""
         return np.asarray(self.shape / self.rate)
 
     @property
-    def log(self) -> Float64:
+    def log(self) -> Float64Array:
         """E[ln τ_i]."""
         return np.asarray(digamma(self.shape) - np.log(self.rate))
 
     @property
-    def inverse(self) -> Float64:
+    def inverse(self) -> Float64Array:
         """E[1/τ_i], what a row multiplies the noise variance by; a stranger's at the end."""
         known = self.rate / (self.shape - 1.0)
         return np.append(known, self.prior_shape / (self.prior_shape - 1.0))
 
     @property
-    def inverse_spread(self) -> Float64:
+    def inverse_spread(self) -> Float64Array:
         """E[1/τ_i²]/E[1/τ_i]², how uncertain a row's noise is; a stranger's at the end."""
         shape = np.append(self.shape, self.prior_shape)
         return np.asarray((shape - 1.0) / (shape - 2.0))
 
 
-def scale_posterior(errors: Float64, counts: Counts, prior_shape: float) -> NoiseScales:
+# docs/model.md#noise-scales
+def scale_posterior(errors: Float64Array, counts: Int64Array, prior_shape: float) -> NoiseScales:
     """q(τ_i) given the rows' weighted squared errors, in units of σ²."""
     return NoiseScales(
         prior_shape=prior_shape,
@@ -104,7 +102,9 @@ def balance(scales: NoiseScales, mean_digamma: float | None = None) -> tuple[Noi
     return NoiseScales(shape, scales.shape, scales.rate * mean), mean
 
 
-def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[NoiseScales, float]:
+def learn_scales(
+    scales: NoiseScales, errors: Float64Array, counts: Int64Array
+) -> tuple[NoiseScales, float]:
     """Bring q(τ) and its prior to their optimum together; also return what σ² is divided by."""
     factor = 1.0
     rows_with = np.bincount(counts)  # rows with as many ratings have the same shape
@@ -118,12 +118,12 @@ def learn_scales(scales: NoiseScales, errors: Float64, counts: Counts) -> tuple[
     return scales, factor
 
 
-def noise_term(scales: NoiseScales, counts: Counts) -> float:
+def noise_term(scales: NoiseScales, counts: Int64Array) -> float:
     """½ Σ n_i E ln τ_i - KL(q(τ) ‖ Gamma(a0, a0)): what the scales add to the lower bound."""
     return float(0.5 * counts @ scales.log - np.sum(gamma_divergence(scales)))
 
 
-def gamma_divergence(scales: NoiseScales) -> Float64:
+def gamma_divergence(scales: NoiseScales) -> Float64Array:
     """KL(Gamma(shape, rate) ‖ Gamma(a0, a0)) of each row."""
     a, b, a0 = scales.shape, scales.rate, scales.prior_shape
     return np.asarray(

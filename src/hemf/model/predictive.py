@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf.model.packing import Float64, lower_triangle
+from hemf._typing import Float64Array, Int64Array
+from hemf.model.layout import lower_triangle
 from hemf.model.side import Moments, Side
 
-Rows = npt.NDArray[np.int64]
-Counts = npt.NDArray[np.int64]
 COLUMNS = 4096  # rows of the other side that are turned to double precision at a time
 
 
 def with_stranger(
-    side: Side, newcomers: csr_array | None = None, counts: Counts | None = None
+    side: Side, newcomers: csr_array | None = None, counts: Int64Array | None = None
 ) -> Moments:
     """Moments of a side's rows with one more at the end: the row that nothing is known of.
 
@@ -40,13 +39,14 @@ def with_stranger(
     )
 
 
-def newcomer_moments(side: Side, features: csr_array, counts: Counts | None = None) -> Moments:
+def newcomer_moments(side: Side, features: csr_array, counts: Int64Array | None = None) -> Moments:
     """Moments of rows that nothing but these features is known of; see `with_stranger`."""
     moments = side.newcomers(features)
     return moments if counts is None else _moved(moments, typical(side, features, counts))
 
 
-def typical(side: Side, newcomers: csr_array, counts: Counts) -> Float64:
+# docs/model.md#newcomers
+def typical(side: Side, newcomers: csr_array, counts: Int64Array) -> Float64Array:
     """Mean of newcomers with these features where it is ratings that are typical, not rows.
 
         E[a | x] = Mᵀx + Σ_i n_i (m_i - Mᵀx_i) / Σ_i n_i,  x and x_i the features given
@@ -64,7 +64,7 @@ def typical(side: Side, newcomers: csr_array, counts: Counts) -> Float64:
     return mean
 
 
-def _moved(moments: Moments, mean: Float64) -> Moments:
+def _moved(moments: Moments, mean: Float64Array) -> Moments:
     """Return rows of another mean and the same covariance."""
     before, dtype = moments.mean.astype(np.float64), moments.mean.dtype
     rows, columns = lower_triangle(mean.shape[1])
@@ -72,11 +72,12 @@ def _moved(moments: Moments, mean: Float64) -> Moments:
     return Moments(mean.astype(dtype), (moments.second + change).astype(dtype))
 
 
+# docs/model.md#predictive-variance
 def pair_moments(
-    left: Moments, right: Moments, rows: Rows, columns: Rows, *, variance: bool
-) -> tuple[Float64, Float64]:
+    left: Moments, right: Moments, rows: Int64Array, columns: Int64Array, *, variance: bool
+) -> tuple[Float64Array, Float64Array]:
     """Mean and (where asked for) variance of a·b for pairs of rows."""
-    from hemf.kernels.pairs import pair_moments as kernel
+    from hemf.kernels.products import pair_moments as kernel
 
     mean = np.empty(rows.size)
     spread = np.empty(rows.size if variance else 0)
@@ -88,7 +89,7 @@ def pair_moments(
 
 
 def score_rows(
-    left: Moments, right: Moments, rows: Rows, *, variance: bool
+    left: Moments, right: Moments, rows: Int64Array, *, variance: bool
 ) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
     """Mean and variance of these rows against every row of the other side, by matrix products."""
     m = left.mean[rows]
@@ -107,7 +108,7 @@ def score_rows(
 
 
 def draw_scores(
-    left: Moments, right: Moments, rows: Rows, rng: np.random.Generator
+    left: Moments, right: Moments, rows: Int64Array, rng: np.random.Generator
 ) -> npt.NDArray[np.floating]:
     """One draw of every score of these rows from the posterior (Thompson sampling).
 
@@ -121,7 +122,7 @@ def draw_scores(
     return np.asarray(mean + np.sqrt(spread) * rng.standard_normal(mean.shape))
 
 
-def draw_vectors(side: Moments, rows: Rows, rng: np.random.Generator) -> Float64:
+def draw_vectors(side: Moments, rows: Int64Array, rng: np.random.Generator) -> Float64Array:
     """One draw of each row's vector from a Gaussian with the row's posterior moments."""
     mean = side.mean[rows].astype(np.float64)
     i, j = lower_triangle(mean.shape[1])
@@ -139,7 +140,8 @@ def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
     return np.where(i == j, 1.0, 2.0).astype(side.mean.dtype)
 
 
-def matched_freedom(share: Float64, spread: Float64) -> Float64:
+# docs/model.md#student-t
+def matched_freedom(share: Float64Array, spread: Float64Array) -> Float64Array:
     """Degrees of freedom of a Student-t for a rating whose variance is uncertain itself.
 
     With scales that are not known for sure, a rating is a mixture of Gaussians of variance
@@ -156,8 +158,8 @@ def matched_freedom(share: Float64, spread: Float64) -> Float64:
 class Ranking:
     """The best columns of each row, best first; fewer than asked for are marked by -1."""
 
-    columns: Rows
-    scores: Float64
+    columns: Int64Array
+    scores: Float64Array
 
 
 def best_columns(scores: npt.NDArray[np.floating], n: int) -> Ranking:

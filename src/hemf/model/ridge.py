@@ -2,7 +2,7 @@
 
     q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀWX + Λ,   M = (XᵀX + Λ)⁻¹ Xᵀ R
 
-W holds what is told of each row (`hemf.model.regression`); solvers of C are given the design with
+W holds the information weight of each row (`hemf.model.regression`); solvers get the design with
 the root of it in its rows. Where rows or columns are few enough, the smaller of XᵀWX + Λ and
 I + W^½ X Λ⁻¹ Xᵀ W^½ is factorised (`Direct`). Otherwise C is taken to be diagonal, in memory
 proportional to the features' non-zeros: the best diagonal one, 1/C_ff = Σ_i w_i x_if² + λ, which
@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.model.design import Design
-from hemf.model.packing import Array, Float64
+from hemf._typing import Array, Float64Array
+from hemf.model.features import Design
 
 DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
 PRECISE = 1500  # up to which that is done in float64 whatever the storage
@@ -29,33 +29,34 @@ ACCURACY = 1e-4  # of the residual, at which conjugate gradients end early
 
 
 @dataclass(frozen=True)
-class Spread:
+class CovarianceSummary:
     """What is needed of C, the covariance of V among features."""
 
-    trace: Float64
+    trace: Float64Array
     """tr C_bb of each block, (B,)."""
     log_det: float
     """ln|C|."""
-    leverage: float
+    weighted_leverage: float
     """Σ_i w_i x_iᵀ C x_i."""
 
 
+# docs/model.md#coefficients
 class Solver(Protocol):
     """One way to find C, of a design that is weighted."""
 
     steps: int
     """Of conjugate gradients that are worth their time with it; the next sweep goes on."""
 
-    def spread(self, precision: Float64) -> Spread:
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
         """Return what is needed of C under these λ_b."""
 
-    def leverages(self, precision: Float64) -> Float64:
+    def leverages(self, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of the design."""
 
-    def solve(self, right: Float64, precision: Float64) -> Float64:
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
         """Return C times ``right``, (F, any), as far as C is known."""
 
-    def variance(self, features: csr_array, precision: Float64) -> Float64:
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of other features."""
 
 
@@ -81,22 +82,22 @@ class Direct:
             self._grams = [gram(csr_array(block), self._dtype) for block in blocks]
         else:
             self._grams = [gram(design.matrix, self._dtype)]
-        self._precision: Float64 | None = None
+        self._precision: Float64Array | None = None
         self._factor: Array
-        self._spread: Spread
-        self._leverages: Float64
+        self._covariance: CovarianceSummary
+        self._leverages: Float64Array
 
-    def spread(self, precision: Float64) -> Spread:
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
         """Return what is needed of C under these λ_b."""
         self._factorise(precision)
-        return self._spread
+        return self._covariance
 
-    def leverages(self, precision: Float64) -> Float64:
+    def leverages(self, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of the design."""
         self._factorise(precision)
         return self._leverages
 
-    def solve(self, right: Float64, precision: Float64) -> Float64:
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
         """Return C times ``right``."""
         self._factorise(precision)
         if not self._by_rows:
@@ -107,7 +108,7 @@ class Direct:
             scaled - design.transposed @ self._solve(design.matrix @ scaled) / columns
         )
 
-    def variance(self, features: csr_array, precision: Float64) -> Float64:
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of other features."""
         self._factorise(precision)
         if not self._by_rows:
@@ -118,13 +119,13 @@ class Direct:
         own = np.asarray(features.multiply(scaled).sum(axis=1)).ravel()
         return np.asarray(np.maximum(own - np.sum(seen * self._solve(seen), axis=0), 0.0))
 
-    def _solve(self, right: Float64) -> Float64:
+    def _solve(self, right: Float64Array) -> Float64Array:
         from scipy.linalg import cho_solve
 
         right = right.astype(self._factor.dtype)
         return np.asarray(cho_solve((self._factor, True), right, check_finite=False), np.float64)
 
-    def _factorise(self, precision: Float64) -> None:
+    def _factorise(self, precision: Float64Array) -> None:
         if self._precision is not None and np.array_equal(precision, self._precision):
             return
         from scipy.linalg import LinAlgError
@@ -136,7 +137,7 @@ class Direct:
             self._factorise_in(np.dtype(np.float64), precision)
         self._precision = precision.copy()
 
-    def _factorise_in(self, dtype: np.dtype[np.floating], precision: Float64) -> None:
+    def _factorise_in(self, dtype: np.dtype[np.floating], precision: Float64Array) -> None:
         from scipy.linalg import cholesky, lapack
 
         design, diagonal = self._design, np.arange(self._size)
@@ -163,7 +164,7 @@ class Direct:
             trace = design.by_block(np.diagonal(inverse).astype(np.float64))
             leverages = forms(design.matrix, inverse)
         self._leverages = np.maximum(leverages, 0.0)
-        self._spread = Spread(trace, -log_det, float(self._leverages.sum()))
+        self._covariance = CovarianceSummary(trace, -log_det, float(self._leverages.sum()))
 
 
 class Iterative:
@@ -174,41 +175,41 @@ class Iterative:
     def __init__(self, design: Design) -> None:
         self._design = design
 
-    def spread(self, precision: Float64) -> Spread:
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
         """Return what is needed of C, which is diagonal, under these λ_b."""
         design, inverse = self._design, self._inverse(precision)  # C_ff
-        return Spread(
+        return CovarianceSummary(
             trace=design.by_block(1.0 / inverse),
             log_det=-float(np.log(inverse).sum()),
-            leverage=float(np.sum(design.squares / inverse)),
+            weighted_leverage=float(np.sum(design.squares / inverse)),
         )
 
-    def leverages(self, precision: Float64) -> Float64:
+    def leverages(self, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of the design."""
         return self.variance(self._design.matrix, precision)
 
-    def solve(self, right: Float64, precision: Float64) -> Float64:
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
         """Return C, which is diagonal, times ``right``."""
         return right / self._inverse(precision)[:, None]
 
-    def variance(self, features: csr_array, precision: Float64) -> Float64:
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of other features."""
         squares = features.multiply(features).astype(np.float64)
         return np.asarray(squares @ (1.0 / self._inverse(precision)))
 
-    def _inverse(self, precision: Float64) -> Float64:
+    def _inverse(self, precision: Float64Array) -> Float64Array:
         """1/C_ff."""
         return np.asarray(self._design.squares + self._design.by_column(precision))
 
 
 def solved(
     design: Design,
-    targets: Float64,
-    precision: Float64,
-    start: Float64,
-    said: Float64,
+    targets: Float64Array,
+    precision: Float64Array,
+    start: Float64Array,
+    said: Float64Array,
     known: Solver,
-) -> Float64:
+) -> Float64Array:
     """Return M of these targets, (rows, L), as far as it is found from ``start``.
 
     ``said`` is X times that. By conjugate gradients, preconditioned by the C that is ``known``;
@@ -267,7 +268,7 @@ def _sparse_gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
     return total
 
 
-def forms(matrix: csr_array, lower: Array) -> Float64:
+def forms(matrix: csr_array, lower: Array) -> Float64Array:
     """Return xᵀCx of each row, given the lower triangle of C.
 
     >>> forms(csr_array(np.array([[1.0, 2.0]])), np.array([[1.0, 0.0], [3.0, 1.0]])).tolist()

@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf.model.communities import Communities, Statistics, community_posterior, with_floor
-from hemf.model.hyper import Prior
+from hemf._typing import Array, Float64Array
+from hemf.model.communities import (
+    Communities,
+    FeaturePrior,
+    Prior,
+    Statistics,
+    community_posterior,
+    prior_predictive,
+    with_floor,
+)
 from hemf.model.layout import Layout
 from hemf.model.noise import NoiseScales
-from hemf.model.packing import Array, Float64
-from hemf.model.regression import Regression, Rest
+from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.ridge import Solver
-from hemf.model.stranger import Hint, prior_predictive
 
 
 @dataclass(frozen=True)
@@ -33,17 +39,17 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Live:
+class OnlineShift:
     """What features say of rows that change as ratings arrive, of which the regression knows not.
 
     The design of the regression is that of the last time it was fitted.
     """
 
-    shift: Float64
+    shift: Float64Array
     """f_i of each row, in place, (rows, order)."""
-    all_unknown: Rest
+    all_unknown: UnknownFeatures
     """What features say on average,"""
-    ratings_unknown: Rest
+    ratings_unknown: UnknownFeatures
     """and what those do that ratings make."""
     solver: Solver | None
     """What knows C; None is the regression's own."""
@@ -69,12 +75,12 @@ class Side:
 
     def __post_init__(self) -> None:
         # Made for the communities as they are, and kept with these; no part of what is believed.
-        self._stranger: tuple[Communities, tuple[Float64, Float64]] | None = None
+        self._stranger: tuple[Communities, tuple[Float64Array, Float64Array]] | None = None
         self._folding: Any = None
-        self._live: Live | None = None  # where rows learn online
+        self.online_shift: OnlineShift | None = None  # where rows learn online
 
     @property
-    def weights(self) -> Float64:
+    def weights(self) -> Float64Array:
         """E[τ_i], how much a row's ratings count, (rows,)."""
         return np.ones(self.n_rows) if self.noise_scales is None else self.noise_scales.mean
 
@@ -89,21 +95,21 @@ class Side:
         return self.communities.count
 
     @property
-    def factor_means(self) -> Float64:
+    def factor_means(self) -> Float64Array:
         """m_i on the coordinates that the posterior covers, (rows, order)."""
         return self.moments.mean[:, self.layout.free].astype(np.float64)
 
     @property
-    def shift(self) -> Float64:
+    def shift(self) -> Float64Array:
         """f_i, what features say of each row, (rows, order); without any, nothing."""
-        if self._live is not None:
-            return self._live.shift
+        if self.online_shift is not None:
+            return self.online_shift.shift
         if self.regression is not None:
             return self.regression.shift
         return np.zeros((self.n_rows, self.layout.order))
 
     @property
-    def residual_means(self) -> Float64:
+    def residual_means(self) -> Float64Array:
         """m_i less what features say of the row: what communities are of, (rows, order)."""
         means = self.factor_means
         return means if self.regression is None else means - self.shift
@@ -115,7 +121,7 @@ class Side:
         self.communities = with_floor(community_posterior(self.statistics, self.prior), self.prior)
 
     @property
-    def stranger(self) -> tuple[Float64, Float64]:
+    def stranger(self) -> tuple[Float64Array, Float64Array]:
         """Mean and packed second moment of a row that nothing is known of."""
         if self._stranger is None or self._stranger[0] is not self.communities:
             moments = prior_predictive(self.communities, self.layout)
@@ -137,13 +143,13 @@ class Side:
         dtype = self.moments.mean.dtype
         return Moments(mean.astype(dtype), second.astype(dtype))
 
-    def _hint(self, features: csr_array) -> Hint:
+    def _hint(self, features: csr_array) -> FeaturePrior:
         assert self.regression is not None
-        if self._live is None:
-            return self.regression.hint(features)
-        live = self._live
+        if self.online_shift is None:
+            return self.regression.feature_prior(features)
+        live = self.online_shift
         rest = live.ratings_unknown if features.shape[1] else live.all_unknown
-        return self.regression.hint(features, rest, live.solver)
+        return self.regression.feature_prior(features, rest, live.solver)
 
     def select(self, communities: np.ndarray) -> None:
         """Keep these communities, in this order; what others held of a row goes to these."""

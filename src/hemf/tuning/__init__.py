@@ -1,6 +1,6 @@
 """Settings of a model chosen by ratings that it has not seen.
 
->>> from hemf.datasets import draw
+>>> from hemf.data.datasets import draw
 >>> from hemf.tuning import tune
 >>> table = draw(40, 30, density=0.5, rng=0)
 >>> ratings = list(zip(table.users, table.items, table.ratings))

@@ -7,16 +7,18 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hemf._checks import checked_jobs, choice, number, whole_number
+from hemf.batch.callbacks import Callback, SweepReport
+from hemf.data.features import as_parts, read_table
+from hemf.data.ratings import Ratings
 from hemf.errors import ConvergenceWarning
 from hemf.estimator import HeMF
-from hemf.features.tables import parts_of, read_table
-from hemf.inference.callbacks import Callback, SweepReport
-from hemf.options import checked_jobs
-from hemf.parameters import choice, number, whole_number
-from hemf.ratings import Ratings
-from hemf.tuning.kept import Kept, fingerprint, key_of
+from hemf.report import plots
+from hemf.report.page import card, page, picture, section, table, write_drawn
 from hemf.tuning.space import (
     FEATURES,
     Choice,
@@ -27,7 +29,24 @@ from hemf.tuning.space import (
     first_settings,
     new_model,
 )
-from hemf.tuning.trial import CRITERIA, TIME, Judge, Trial, used
+from hemf.tuning.trial import (
+    BEHIND,
+    CRITERIA,
+    FAILED,
+    RISEN,
+    SETTLED,
+    TIME,
+    Judge,
+    Kept,
+    Trial,
+    fingerprint,
+    key_of,
+    used,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 ROUNDS = 2  # how often the choices are gone through; what came first is seen again with the rest
 DONE, OUT_OF_TIME, OUT_OF_TRIALS, INTERRUPTED = "done", "minutes", "trials", "interrupted"
@@ -166,7 +185,7 @@ def tune(
     first = first_settings(choices, there, fixed)
     check_times(first, choices, data)
     features = {
-        name: [read_table(part, name.partition("_")[0]) for part in parts_of(given[name])]
+        name: [read_table(part, name.partition("_")[0]) for part in as_parts(given[name])]
         for name in there
     }
     judge = Judge(
@@ -291,3 +310,125 @@ class _Search:
 def _most_of(one: Choice) -> int:
     """How many trials a choice may take: on a ladder usually one to either side."""
     return 2 if one.ordered else max(len(one.options) - 1, 1)
+
+
+# ------------------------------------------------------------------------------------------------
+# What a search has found, as a table and as a picture.
+
+
+TITLES = {"rmse": "held-out RMSE", "nlpd": "held-out NLPD", "elbo": "ELBO"}
+
+
+def table_of(found: Tuning) -> tuple[list[str], list[list[str]]]:
+    """Return headers and rows of the trials, the best one marked."""
+    folds = max(len(trial.scores) for trial in found.trials)
+    headers, rows = table_rows(found.trials, found.by, folds=folds)
+    for trial, row in zip(found.trials, rows, strict=True):
+        row[-1] += " ← best" if trial is found.best else ""
+    return headers, rows
+
+
+def table_rows(
+    trials: Sequence[Trial], by: str, *, folds: int
+) -> tuple[list[str], list[list[str]]]:
+    """Return headers and rows of trials, the first of which others are described by."""
+    headers = ["trial", "settings", "sweeps", TITLES["rmse"]]
+    headers += [TITLES[by]] if by != "rmse" else []
+    headers += ["±"] if folds > 1 else []
+    rows = []
+    for trial in trials:
+        row = [str(trial.number), trial.described(trials[0].settings), str(trial.sweeps)]
+        row.append(shown_score(trial.rmse))
+        if by != "rmse":
+            row.append(shown(trial, by))
+        if folds > 1:
+            row.append("" if trial.error is None else f"{trial.error:.4f}")
+        rows.append([*row, f"{trial.cpu_seconds:.1f}", how_it_ended(trial)])
+    return [*headers, "CPU s", "ended"], rows
+
+
+def numbers_in(headers: Sequence[str]) -> list[int]:
+    """Return which columns of the table hold numbers: all but the settings and the end.
+
+    >>> numbers_in(["trial", "settings", "sweeps", "ended"])
+    [0, 2]
+    """
+    return [0, *range(2, len(headers) - 1)]
+
+
+def shown(trial: Trial, by: str) -> str:
+    """Write what a trial is judged by; bounds are better the higher, and are not turned around."""
+    return shown_score(-trial.score if by == "elbo" else trial.score)
+
+
+def shown_score(score: float) -> str:
+    """Write a score, or nothing where there is none.
+
+    >>> shown_score(0.91234), shown_score(float("inf"))
+    ('0.9123', '-')
+    """
+    return f"{score:.4f}" if np.isfinite(score) else "-"
+
+
+def how_it_ended(trial: Trial) -> str:
+    """Say whether a trial was stopped early, and why."""
+    return {
+        SETTLED: "settled",
+        RISEN: f"error rose after {trial.max_sweeps}",
+        BEHIND: "stopped, behind",
+        TIME: "time was up",
+        FAILED: f"failed: {trial.reason}",
+    }[trial.ended]
+
+
+def tuning_figure(found: Tuning) -> Figure:
+    """Draw what trials were stopped by, sweep by sweep: the first, the best, and the others."""
+    with plots.style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+        axes = figure.subplots()
+        later: list[float] = []
+        others = "others"
+        for trial in sorted(found.trials, key=lambda trial: trial is found.best):
+            if not trial.curves:
+                continue
+            curve = np.array(trial.curves[0])
+            later += curve[len(curve) // 4 :].tolist()
+            look: dict[str, Any]
+            if trial is found.best:
+                look = {"color": plots.USERS, "lw": 2.2, "label": "best"}
+            elif trial is found.trials[0]:
+                look = {"color": plots.ITEMS, "ls": "--", "label": "first"}
+            else:
+                look = {"color": plots.OTHER, "lw": 0.8, "alpha": 0.6, "label": others}
+                others = "_"
+            axes.plot(np.arange(1, len(curve) + 1), curve, **look)
+        if later:
+            room = 0.06 * (max(later) - min(later)) + 0.001 * abs(max(later))
+            axes.set_ylim(min(later) - room, max(later) + room)
+        elbo = found.by == "elbo"
+        axes.set_xlabel("sweep")
+        axes.set_ylabel("minus ELBO for each rating" if elbo else "held-out RMSE")
+        axes.legend()
+    return figure
+
+
+def write_tuning_plot(path: Path, found: Tuning, *, title: str) -> None:
+    """Write the figure as a PNG or, with the table of trials, as a page, by the name."""
+    figure = tuning_figure(found)
+
+    def html() -> str:
+        drawn = card(
+            "Error against sweeps",
+            "Of each candidate, on the held-out ratings; lower is better. Lines that end early are "
+            "of candidates that were stopped.",
+            picture("tuning", figure, "held-out error against sweeps"),
+            wide=True,
+        )
+        headers, rows = table_of(found)
+        measured = card("Trials", "", table(headers, rows, numbers=numbers_in(headers)), wide=True)
+        said = f"{len(found.trials)} trials, judged by {TITLES[found.by]}"
+        return page(title, said, [section("Choosing settings", [drawn, measured])])
+
+    write_drawn(path, figure, html)

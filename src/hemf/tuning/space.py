@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hemf._checks import switch
+from hemf._options import fit_options, online_options
+from hemf.data.ratings import Ratings
 from hemf.errors import DataError, ParameterError
 from hemf.estimator import HeMF
-from hemf.options import fit_options, online_options
-from hemf.parameters import switch
-from hemf.ratings import Ratings
 
 Settings = dict[str, Any]
 """Parameters of `HeMF`; and whether ``user_features``, ``item_features`` are used."""

@@ -1,0 +1,1 @@
+"""Batch and empirical variational Bayes: bVB and eVB."""

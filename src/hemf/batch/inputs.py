@@ -1,0 +1,389 @@
+"""Ratings as a fit takes them and is judged on: split, standardised, or beside predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from hemf._typing import Float64Array, Int64Array
+from hemf.batch.fit import FitOptions
+from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
+from hemf.data.ratings import Ratings, Sparse, pairs_from_any
+from hemf.data.sources import read_columns
+from hemf.data.vocabulary import Vocabulary
+from hemf.engines.threads import chunk_bounds
+from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
+from hemf.model.features import HOW_MANY, RATED, Design, implicit_blocks
+from hemf.model.layout import Layout
+from hemf.model.ridge import DIRECT, PRECISE
+
+if TYPE_CHECKING:
+    from hemf.batch.sweep import BatchState
+    from hemf.engines.threads import Rows
+
+
+FAR = 10.0
+"""Times as wide as that of all others, the range that a single rating makes an outlier with."""
+MIN_RATINGS = 20
+
+
+def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
+    """Return the ratings of each side with their mean at 0 and their scale 1.
+
+    >>> rows = standardised(Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]), np.float32)
+    >>> rows["item"].values.tolist()
+    [1.0, -1.0]
+    """
+    from hemf.engines.threads import Rows
+
+    def side(table: Sparse) -> Rows:
+        # In float64: of large ratings that differ little, float32 would leave few digits.
+        values = table.values.astype(np.float64)
+        values -= ratings.mean
+        values /= ratings.scale
+        return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))
+
+    return {"user": side(ratings.by_user), "item": side(ratings.by_item)}
+
+
+def warn_of_equal(ratings: Ratings) -> None:
+    """Warn where all ratings are equal, as clicks are: they do not tell what is liked more."""
+    if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
+        warn_caller(
+            f"all {ratings.n_ratings:,} ratings are {ratings.minimum:g}, so the model can only "
+            "predict that everywhere. If these are clicks or purchases, add pairs that were not "
+            "chosen, rated 0, or give ratings that differ, such as counts or durations",
+            DataWarning,
+        )
+
+
+def warn_of_outlier(ratings: Ratings) -> None:
+    """Warn of one rating far outside all others, which is likely to be a typing error."""
+    values = ratings.by_user.values
+    if values.size < MIN_RATINGS:
+        return
+    ends = np.partition(values, [0, 1, values.size - 2, values.size - 1])
+    low, second, last, high = (float(ends[k]) for k in (0, 1, -2, -1))
+    if high - low > FAR * (last - second) > 0.0:
+        value, others = (high, (low, last)) if high - last > second - low else (low, (second, high))
+        warn_caller(
+            f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if "
+            "it is a mistake, correct it and fit again, and declare rating_range to have such "
+            "ratings refused",
+            OutlierWarning,
+        )
+
+
+def hold_out(
+    data: Ratings, fraction: float, rng: np.random.Generator
+) -> tuple[Ratings, Ratings, Callable[[BatchState], float]]:
+    """Split the ratings; also return a function that measures a state on the second part.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> hold_out(data, 0.5, np.random.default_rng(0))[:2]
+    (Ratings(2 users, 1 items, 1 ratings), Ratings(2 users, 1 items, 1 ratings))
+    """
+    from hemf.evaluation.splits import random_split
+    from hemf.model.predictive import pair_moments
+
+    if data.n_ratings < 2:
+        raise DataError("a single rating cannot be split; set validation_fraction=0")
+    kept, held = random_split(data.n_ratings, fraction, rng=rng)
+    train = data.select(kept)
+    user_rows, item_rows, values = data.triples()
+    users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
+    ratings, times = values[held], None if data.timestamps is None else data.timestamps[held]
+
+    def error(state: BatchState) -> float:
+        left, right = state.sides["user"].moments, state.sides["item"].moments
+        mean, _ = pair_moments(left, right, users, items, variance=False)
+        if state.moods is not None and times is not None:
+            mean += state.moods.at(users, times)[0]
+        predicted = train.mean + train.scale * mean
+        return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
+
+    return train, data.select(held), error
+
+
+def error_on(
+    ratings: Any, train: Ratings, limits: tuple[float, float] | None
+) -> Callable[[BatchState], float]:
+    """Return a function that measures a state's RMSE on ratings it does not learn from.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> callable(error_on([("bob", "milk", 4)], data, (3.0, 5.0)))
+    True
+    """
+    from hemf.model.predictive import pair_moments, with_stranger
+
+    users, items, actual, times = validation_pairs(ratings, train)
+
+    def rows_of(ids: Any, known: Any, table: Sparse) -> tuple[npt.NDArray[np.int64], Any]:
+        rows = known.rows(ids)
+        unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
+        return rows.astype(np.int64), (rows < 0) | unrated
+
+    found = {
+        "user": rows_of(users, train.users, train.by_user),
+        "item": rows_of(items, train.items, train.by_item),
+    }
+
+    def error(state: BatchState) -> float:
+        moments, rows = {}, {}
+        for name, (own, unrated) in found.items():
+            side = state.sides[name]
+            # -1 is the stranger's; but where features tell of a row, it is none
+            rows[name] = own if side.regression is not None else np.where(unrated, -1, own)
+            moments[name] = with_stranger(side) if (rows[name] < 0).any() else side.moments
+        mean, _ = pair_moments(
+            moments["user"], moments["item"], rows["user"], rows["item"], variance=False
+        )
+        if state.moods is not None and times is not None:
+            known = np.where(found["user"][1], -1, found["user"][0])
+            mean += state.moods.at(known, times)[0]
+        predicted = train.mean + train.scale * mean
+        if limits is not None:
+            np.clip(predicted, *limits, out=predicted)
+        return float(np.sqrt(np.mean((predicted - actual) ** 2)))
+
+    return error
+
+
+def validation_pairs(
+    ratings: Any, train: Ratings
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times to report an error on; some must be there.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> validation_pairs([("bob", "milk", 4)], data)[2]
+    array([4.])
+    """
+    read = rated_pairs(ratings, None, None, like=train)
+    if not read[2].size:
+        raise DataError("there are no ratings to report the error on")
+    return read
+
+
+def rated_pairs(
+    ratings: Any, y: Any, columns: Any, *, like: Ratings
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` takes, row by row.
+
+    Ids in text are read as those of ``like`` are, and a pair rated twice stays twice.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> rated_pairs([("bob", "tea")], [4], None, like=data)[2]
+    array([4.])
+    """
+    if y is not None:
+        users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
+        ratings, columns = (users, items, y), None
+    if isinstance(ratings, Ratings):
+        values = ratings.by_user.values.astype(np.float64)
+        return *pairs_from_any(ratings), values, ratings.timestamps
+    read = read_columns(ratings, columns, users=like.users, items=like.items)
+    assert read.ratings is not None
+    values = read.ratings.astype(np.float64)
+    return read.users.decode(), read.items.decode(), values, read.timestamps
+
+
+def explained_share(actual: Float64Array, predicted: Float64Array) -> float:
+    """Return R²; of ratings that are all equal, 1 if they are met and else 0.
+
+    >>> explained_share(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    0.5
+    """
+    if not actual.size:
+        raise DataError("there are no ratings to score predictions on")
+    missed = float(np.sum((actual - predicted) ** 2))
+    spread = float(np.sum((actual - actual.mean()) ** 2))
+    return 1.0 - missed / spread if spread > 0.0 else float(missed == 0.0)
+
+
+# ------------------------------------------------------------------------------------------------
+# What is known of users and items beside their ratings, as a fit takes it.
+
+
+@dataclass(frozen=True)
+class Given:
+    """Features of one side that were given to a fit: how they are encoded, and of newcomers."""
+
+    encoder: FeatureEncoder
+    newcomers: Vocabulary
+    """Ids that have features but no place among the rows."""
+    features: csr_array
+    """Of the newcomers, encoded."""
+
+
+def read_features(features: Any, side: str, known: Vocabulary) -> tuple[Given, csr_array]:
+    """Encode features of users or items; also return those of the rows that are known.
+
+    A row without features has zeros, which is the mean of numbers and no label at all. Features of
+    ids that have no ratings are kept: they are what such a newcomer is predicted by.
+
+    >>> people = Vocabulary(["ann", "bob"])
+    >>> given, rows = read_features({"ann": [1.0], "eve": [3.0]}, "user", people)
+    >>> rows.toarray().tolist(), given.newcomers.ids.tolist()
+    ([[-1.0], [0.0]], ['eve'])
+    """
+    tables = [read_table(part, side) for part in as_parts(features)]
+    encoder = FeatureEncoder.learn(tables, side)
+    for taken in encoder.blocks.keys() & {RATED, HOW_MANY}:
+        raise DataError(
+            f"{side}_features: a column cannot be called {taken!r}, which is what the features are "
+            "called that ratings make; give it another name",
+            value=taken,
+        )
+    ids, encoded = encoder.encode(tables)
+    rows = known.rows(ids)
+    here = rows >= 0
+    if not here.any():
+        example = known.ids[0] if len(known) else None
+        raise DataError(
+            f"{side}_features: none of its {len(ids):,} ids is among those of the ratings: it has "
+            f"{ids[0]!r}, and they have {example!r}; ids that look alike may differ in type",
+            value=ids[0],
+        )
+    newcomers = Vocabulary([id for id, row in zip(ids, rows, strict=True) if row < 0])
+    given = Given(encoder, newcomers, csr_array(encoded[~here]))
+    return given, scatter_rows(csr_array(encoded[here]), rows[here], len(known))
+
+
+def side_information(
+    ratings: Ratings,
+    features: dict[str, Any],
+    *,
+    implicit: Collection[str],
+    dtype: type[np.floating] = np.float64,
+) -> tuple[dict[str, Design], dict[str, Given]]:
+    """Return the features of each side that has any, and what was given of them.
+
+    ``implicit`` are the sides that have what ratings tell of who rated, too.
+    What was given comes before what is implicit, for of newcomers only the former is known.
+    """
+    sides = {
+        "user": (ratings.users, ratings.by_user, ratings.n_items),
+        "item": (ratings.items, ratings.by_item, ratings.n_users),
+    }
+    designs, given = {}, {}
+    for side, (known, table, n_other) in sides.items():
+        blocks: dict[str, Any] = {}
+        if features.get(side) is not None:
+            given[side], encoded = read_features(features[side], side, known)
+            end = 0
+            for name, width in given[side].encoder.blocks.items():
+                blocks[name] = encoded[:, end : end + width]
+                end += width
+        if side in implicit:
+            blocks |= implicit_blocks(table.indptr, table.indices, n_other)
+        if blocks:
+            designs[side] = Design.of(blocks, dtype)
+    return designs, given
+
+
+# ------------------------------------------------------------------------------------------------
+# Whether a fit has room in memory, asked before any of it is taken.
+
+
+DOUBLE = 8  # bytes of a float64
+
+
+def check_memory(
+    ratings: Ratings,
+    options: FitOptions,
+    *,
+    validated: bool,
+    designs: Mapping[str, Design] = MappingProxyType({}),
+) -> None:
+    """Raise an error if a fit needs more memory than available (see `fit_bytes`)."""
+    needed, there = fit_bytes(ratings, options, validated=validated), available_bytes()
+    needed += sum(regression_bytes(design, options.n_factors) for design in designs.values())
+    if there is None or needed <= there:
+        return
+    limits = [f"max_{side}_communities" for side, n in options.max_communities.items() if n > 1]
+    raise ParameterError(
+        f"n_factors={options.n_factors} with {ratings.n_users:,} users and {ratings.n_items:,} "
+        f"items needs about {format_bytes(needed)} of memory, and {format_bytes(there)} are "
+        f"available; choose a smaller {' or '.join(['n_factors', *limits])}",
+        value=options.n_factors,
+    )
+
+
+def fit_bytes(ratings: Ratings, options: FitOptions, *, validated: bool) -> int:
+    """Estimate the peak memory of a fit in addition to the ratings.
+
+    It consists of the state; of its larger side a copy to try changes on, and the second moments in
+    float64 to cluster rows; and the statistics of a half-sweep. A fit that is ``validated`` on
+    held-out ratings keeps the best state too.
+    """
+    itemsize = np.dtype(options.dtype).itemsize
+    tables = {"user": ratings.by_user, "item": ratings.by_item}
+    sides = [_side_bytes(table, name, options, itemsize) for name, table in tables.items()]
+    statistics = [_statistics_bytes(table, name, options) for name, table in tables.items()]
+    seeds = max(options.max_communities.values()) > 1
+    working = 1 + DOUBLE // itemsize if seeds else 2  # the start needs two copies
+    moods = ratings.n_ratings * (8 + 2 * itemsize + 8 * DOUBLE) if options.moods else 0
+    return moods + sum(sides) * (2 if validated else 1) + working * max(sides) + max(statistics)
+
+
+def regression_bytes(design: Design, n_factors: int) -> int:
+    """Estimate the peak memory of regressing factors on features.
+
+    The peak is reached when a new C is computed while the old one is still in memory.
+
+    >>> import numpy as np
+    >>> regression_bytes(Design.of({"few": np.ones((1000, 2))}), 3) < 1e6
+    True
+    """
+    size = min(design.n_rows, design.n_columns)
+    solutions = 6 * DOUBLE * (n_factors + 1) * (design.n_rows + design.n_columns)
+    entries = 6 * design.values.size * (design.values.itemsize + 4)
+    if size > DIRECT:
+        return solutions + entries
+    matrices = 4 + 2 * (design.widths.size if design.n_rows < design.n_columns else 1)
+    itemsize = DOUBLE if size <= PRECISE else design.values.itemsize
+    return solutions + entries + matrices * size * size * itemsize
+
+
+def available_bytes() -> int | None:
+    """Return the memory available without swapping, or None if the system does not tell."""
+    import psutil
+
+    try:
+        return int(psutil.virtual_memory().available)
+    except (OSError, NotImplementedError, RuntimeError):
+        return None
+
+
+def format_bytes(size: int) -> str:
+    """Return a number of bytes in gigabytes, or in megabytes if it is less than one gigabyte.
+
+    >>> format_bytes(3 * 2**30 // 2), format_bytes(200 * 2**20)
+    ('1.5 GB', '200 MB')
+    """
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
+
+
+def _side_bytes(table: Sparse, name: str, options: FitOptions, itemsize: int) -> int:
+    """Means, packed second moments and memberships of the rows."""
+    layout = _layout(name, options)
+    communities = min(options.max_communities[name], table.n_rows)
+    return table.n_rows * (layout.total + layout.packed + communities) * itemsize
+
+
+def _statistics_bytes(table: Sparse, name: str, options: FitOptions) -> int:
+    """Packed covariances of the communities, for every chunk of rows."""
+    order = _layout(name, options).order
+    covariances = 1 if options.tied[name] else min(options.max_communities[name], table.n_rows)
+    chunks = chunk_bounds(table.indptr, order).size - 1
+    return chunks * covariances * order * (order + 1) // 2 * DOUBLE
+
+
+def _layout(name: str, options: FitOptions) -> Layout:
+    return Layout.of(name, n_factors=options.n_factors, offsets=options.offsets)

@@ -1,0 +1,290 @@
+"""MovieLens: the catalogue entries of its releases, and the readers of their three formats.
+
+===============  ===================================  ==========================
+reader           a line                               found in
+===============  ===================================  ==========================
+``tabs``         ``196<TAB>242<TAB>3<TAB>881250949``  ml-100k, ``u.data``
+``double_colon`` ``1::1193::5::978300760``            ml-1m, ml-10m, ``ratings.dat``
+``csv``          ``1,31,2.5,1260759144``              ml-20m and later, ``ratings.csv``
+===============  ===================================  ==========================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from hemf._typing import AnyArray
+from hemf.data.catalog import Dataset, RatingColumns, register
+from hemf.data.columns import is_plain
+from hemf.data.files import has_hexadecimal
+from hemf.errors import DatasetError
+
+_TYPES = {"user": "int32", "item": "int32", "rating": "float32", "timestamp": "int64"}
+_HEADER = ("userId", "movieId", "rating", "timestamp")
+
+Rule: TypeAlias = Callable[[dict[str, float]], str | None]
+"""Returns what is wrong with the values of a line, or None."""
+
+
+def read_tabs(path: str | Path) -> RatingColumns:
+    """Read ``u.data``: user, item, rating and timestamp, separated by tabs."""
+    return RatingColumns(*Lines(Path(path), "\t", list(_TYPES), _TYPES).read().values())
+
+
+def read_double_colon(path: str | Path) -> RatingColumns:
+    """Read ``ratings.dat``: user, item, rating and timestamp, separated by ``::``."""
+    return RatingColumns(*Lines(Path(path), "::", list(_TYPES), _TYPES).read().values())
+
+
+def read_csv(path: str | Path) -> RatingColumns:
+    """Read ``ratings.csv``: a header, then userId, movieId, rating and timestamp."""
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            header = [field.strip().strip('"') for field in file.readline().split(",")]
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if missing := [field for field in _HEADER if field not in header]:
+        raise DatasetError(
+            f"{path}, line 1: no column {', '.join(missing)}; "
+            f"expected the header {','.join(_HEADER)}",
+            value=header,
+            row=1,
+        )
+    names = dict(zip(_HEADER, _TYPES, strict=True))
+    columns = [names.get(field, field) for field in header]
+    return RatingColumns(*Lines(path, ",", columns, _TYPES, header_lines=1).read().values())
+
+
+class Lines(NamedTuple):
+    r"""A file with one rating per line.
+
+    >>> path = getfixture("tmp_path") / "votes"
+    >>> _ = path.write_text("7\tfine\t0.5\n")
+    >>> types = {"person": "int32", "score": "float32"}
+    >>> Lines(path, "\t", ["person", "note", "score"], types).read()["score"]
+    array([0.5], dtype=float32)
+    """
+
+    path: Path
+    separator: str
+    columns: list[str]
+    types: Mapping[str, str]
+    """int32, int64 or float32 for each column that is read."""
+    header_lines: int = 0
+
+    def read(self) -> dict[str, AnyArray]:
+        """Read the columns that have a type."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {name: getattr(pa, kind)() for name, kind in self.types.items()}
+        names = self.columns
+        if self.separator == "::":
+            # Arrow splits at one character: the gap in "::" is a column of type null, which
+            # accepts nothing but empty fields.
+            gaps = [f"gap {position}" for position in range(len(names) - 1)]
+            names = [name for pair in zip(names, [*gaps, ""], strict=True) for name in pair][:-1]
+            types |= dict.fromkeys(gaps, pa.null())
+        try:
+            table = csv.read_csv(
+                self.path,
+                read_options=csv.ReadOptions(column_names=names, skip_rows=self.header_lines),
+                parse_options=csv.ParseOptions(delimiter=self.separator[0], quote_char=False),
+                convert_options=csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), null_values=[""]
+                ),
+            )
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                raise DatasetError(f"{self.path} holds no ratings", value=str(self.path)) from error
+            raise self.error(otherwise=str(error)) from error
+        if self._has_hexadecimal() and (fault := self._first_fault(None)) is not None:
+            raise fault
+        arrays = {name: table.column(name).to_numpy() for name in self.types}
+        has_nulls = any(table.column(name).null_count for name in self.types)
+        if has_nulls or not all(np.isfinite(array).all() for array in arrays.values()):
+            raise self.error()
+        if table.num_rows == 0:
+            raise DatasetError(f"{self.path} holds no ratings", value=str(self.path))
+        return arrays
+
+    def error(
+        self, rule: Rule | None = None, *, otherwise: str = "a value is missing"
+    ) -> DatasetError:
+        r"""Return the error for the first bad line: Arrow does not tell which one it is.
+
+        >>> path = getfixture("tmp_path") / "votes"
+        >>> _ = path.write_text("7\t0.5\nann\t0.5\n")
+        >>> error = Lines(path, "\t", ["person", "score"], {"person": "int32"}).error()
+        >>> str(error).partition("votes, ")[2]
+        "line 2: the person is not a number: 'ann\\t0.5'"
+        """
+        message = f"{self.path} cannot be read as ratings: {otherwise}"
+        return self._first_fault(rule) or DatasetError(message, value=str(self.path))
+
+    def _has_hexadecimal(self) -> bool:
+        """Whether there may be a hexadecimal integer, which Arrow accepts."""
+        before = b""
+        with self.path.open("rb") as file:
+            while block := file.read(1 << 20):
+                if has_hexadecimal(before + block):
+                    return True
+                before = block[-1:]
+        return False
+
+    def _first_fault(self, rule: Rule | None) -> DatasetError | None:
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, start=1):
+                text = line.rstrip("\r\n")
+                if number <= self.header_lines or not text:
+                    continue
+                if why := self._fault(text.split(self.separator), rule):
+                    message = f"{self.path}, line {number}: {why}: {text[:80]!r}"
+                    return DatasetError(message, value=text, row=number)
+        return None
+
+    def _fault(self, fields: list[str], rule: Rule | None) -> str | None:
+        if len(fields) != len(self.columns):
+            return f"{len(fields)} fields where {len(self.columns)} are expected"
+        values: dict[str, float] = {}
+        for name, field in zip(self.columns, fields, strict=True):
+            kind = self.types.get(name)
+            if kind is None:
+                continue
+            try:
+                value = float(field) if kind == "float32" else int(field)
+            except ValueError:
+                return f"the {name} is not a number"
+            if not is_plain(field):
+                return f"the {name} is not a number"
+            values[name] = value
+            if kind == "float32":
+                if not math.isfinite(value):
+                    return f"the {name} is not finite"
+                continue
+            bits = int(kind.removeprefix("int"))
+            if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+                return f"the {name} does not fit {bits} bits"
+        return rule(values) if rule is not None else None
+
+
+def unreadable(path: Path, error: OSError) -> DatasetError:
+    """Return the error for a file that cannot be opened."""
+    what = "is a folder, not a file" if path.is_dir() else "cannot be read"
+    return DatasetError(f"{path} {what}: {error}", value=str(path))
+
+
+# -- catalogue -----------------------------------------------------------------------------------
+
+_CITATION = (
+    "F. Maxwell Harper and Joseph A. Konstan (2015). The MovieLens Datasets: History and Context. "
+    "ACM Transactions on Interactive Intelligent Systems 5(4), article 19. "
+    "https://doi.org/10.1145/2827872"
+)
+_OLD_TERMS = (
+    "GroupLens, University of Minnesota: for research; acknowledge the use in publications; "
+    "no endorsement may be implied; neither commercial use nor passing the data on without "
+    "the owner's permission. The README beside the ratings is binding."
+)
+_NEW_TERMS = (
+    "GroupLens, University of Minnesota: for research; acknowledge the use in publications; "
+    "no endorsement may be implied; no commercial use without the owner's permission; "
+    "may be passed on under the same conditions. The README beside the ratings is binding."
+)
+_WHOLE_STARS = (1.0, 5.0, 1.0)
+_HALF_STARS = (0.5, 5.0, 0.5)
+
+
+def _release(
+    name: str,
+    title: str,
+    *,
+    md5: str | None = None,
+    counts: tuple[int, int, int] | tuple[None, None, None] = (None, None, None),
+    megabytes: float,
+    folder: str | None = None,
+    ratings: str = "ratings.csv",
+    others: tuple[str, ...] = ("README.txt", "movies.csv"),
+    scale: tuple[float, float, float] = _HALF_STARS,
+) -> Dataset:
+    """Describe a release; the defaults are those of the newer ones, in CSV."""
+    folder = folder or name
+    readers = {"u.data": read_tabs, "ratings.dat": read_double_colon, "ratings.csv": read_csv}
+    return Dataset(
+        name=name,
+        title=title,
+        url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
+        md5=md5,
+        ratings_member=f"{folder}/{ratings}",
+        other_members=tuple(f"{folder}/{other}" for other in others),
+        users=counts[0],
+        items=counts[1],
+        ratings=counts[2],
+        scale=scale,
+        megabytes=megabytes,
+        terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
+        citation=_CITATION,
+        read=readers[ratings],
+    )
+
+
+register(
+    _release(
+        "ml-100k",
+        "MovieLens 100K (1998)",
+        md5="0e33842e24a9c977be4e0107933c0723",
+        counts=(943, 1_682, 100_000),
+        megabytes=4.9,
+        ratings="u.data",
+        others=("README", "u.item", "u.genre", "u.user"),
+        scale=_WHOLE_STARS,
+    ),
+    _release(
+        "ml-1m",
+        "MovieLens 1M (2003)",
+        md5="c4d9eecfca2ab87c1945afe126590906",
+        counts=(6_040, 3_706, 1_000_209),
+        megabytes=5.9,
+        ratings="ratings.dat",
+        others=("README", "movies.dat", "users.dat"),
+        scale=_WHOLE_STARS,
+    ),
+    _release(
+        "ml-10m",
+        "MovieLens 10M (2009)",
+        md5="ce571fd55effeba0271552578f2648bd",
+        counts=(69_878, 10_677, 10_000_054),
+        megabytes=65.6,
+        folder="ml-10M100K",
+        ratings="ratings.dat",
+        others=("README.html", "movies.dat"),
+    ),
+    _release(
+        "ml-20m",
+        "MovieLens 20M (2015)",
+        md5="cd245b17a1ae2cc31bb14903e1204af3",
+        counts=(138_493, 26_744, 20_000_263),
+        megabytes=198.7,
+    ),
+    _release(
+        "ml-25m",
+        "MovieLens 25M (2019)",
+        md5="6b51fb2759a8657d3bfcbfc42b592ada",
+        counts=(162_541, 59_047, 25_000_095),
+        megabytes=262.0,
+    ),
+    _release("ml-latest-small", "MovieLens Latest, small (changes over time)", megabytes=1.0),
+    _release(
+        "ml-latest",
+        "MovieLens Latest (changes over time, about 33 million ratings)",
+        megabytes=350.0,
+    ),
+)

@@ -1,0 +1,290 @@
+"""Pairs to predict: their rows, and warnings about ids that are unknown by mistake."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hemf._checks import checked_range, choice
+from hemf._typing import OTHER, AnyArray, Array, BoolArray, IdsLike
+from hemf.data.columns import factorise
+from hemf.data.ratings import pairs_from_any
+from hemf.data.vocabulary import Vocabulary, as_ids, pair_up
+from hemf.errors import DataError, UnknownIdError, UnknownIdWarning, warn_caller
+
+_SAMPLE = 20  # unknown ids of a side that are examined
+_SEARCHED = 3  # of these, the number that is compared to all known ids
+_MANY = 10  # unknown ids that are worth a warning even without a likely mistake
+_MAX_SIMILAR = 3  # more similar ids than these: ids are similar anyway
+_DISJOINT_SAMPLE = 100  # ids of the other side that are examined
+_DISJOINT_SHARE = 0.1  # of these may be ids of this side too if ids tell the side
+_MIN_TYPO_LENGTH = 5  # letters of an id that may contain a typo
+
+
+class KnownIds(NamedTuple):
+    """Ids of one side, and a function that finds their rows: -1 for unknown ids."""
+
+    ids: Vocabulary
+    find: Callable[[IdsLike], AnyArray]
+
+
+class Pairs(NamedTuple):
+    """Rows of pairs, -1 for unknown ids."""
+
+    users: AnyArray
+    items: AnyArray
+    is_single: bool
+    """Whether a single pair was given, not a list of them."""
+    user_ids: IdsLike
+    """Ids of the pairs. An iterator that they came from is used up."""
+    item_ids: IdsLike
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether both ids are known."""
+        return np.asarray((self.users >= 0) & (self.items >= 0))
+
+
+def find_pairs(
+    users: IdsLike, items: IdsLike, known_users: KnownIds, known_items: KnownIds, unknown: str
+) -> Pairs:
+    """Find the rows of ids given as in `HeMF.predict`.
+
+    ``unknown`` is ``"error"`` to reject unknown ids, or ``"prior"`` to accept them.
+    """
+    choice("unknown", unknown, ("prior", "error"))
+    if items is None:
+        users, items = pairs_from_any(users, users=known_users.ids, items=known_items.ids)
+    user_ids, item_ids, is_single = pair_up(
+        as_ids(users, known_users.ids), as_ids(items, known_items.ids)
+    )
+    user_rows, item_rows = known_users.find(user_ids), known_items.find(item_ids)
+    if unknown == "error":
+        for side, ids, rows in (("user", user_ids, user_rows), ("item", item_ids, item_rows)):
+            if (rows < 0).any():
+                row = int(np.argmax(rows < 0))
+                id = factorise(ids).decode().item(row)
+                message = f"{side} {id!r} at row {row} is not known to the model"
+                raise UnknownIdError(message, value=id, row=row)
+    elif (user_rows < 0).any() or (item_rows < 0).any():
+        warn_of_unknown(
+            RequestedIds("user", user_ids, user_rows < 0, known_users.ids, known_items.ids),
+            RequestedIds("item", item_ids, item_rows < 0, known_items.ids, known_users.ids),
+        )
+    return Pairs(user_rows, item_rows, is_single, user_ids, item_ids)
+
+
+def check_rating_range(ratings: Array, rating_range: str | tuple[float, float] | None) -> None:
+    """Raise an error for the first rating outside ``rating_range``, if that is a pair.
+
+    >>> check_rating_range(np.float32([1, 5]), (1, 5))
+    """
+    limits = checked_range(rating_range)
+    if isinstance(limits, tuple):
+        outside = (ratings < limits[0]) | (ratings > limits[1])
+        if outside.any():
+            row = int(outside.argmax())
+            value = float(ratings[row])
+            raise DataError(
+                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
+                "correct it, or choose a wider range",
+                value=value,
+                row=row,
+            )
+
+
+# -- unknown ids ---------------------------------------------------------------------------------
+
+
+class RequestedIds(NamedTuple):
+    """Ids of one side in a query, and which of them are unknown."""
+
+    side: str
+    ids: IdsLike
+    unknown: BoolArray
+    own: Vocabulary
+    """Known ids of this side."""
+    other: Vocabulary
+    """Known ids of the other side."""
+
+    def sample(self) -> list[object]:
+        """Return some different unknown ids; ids that are known but unrated are left out."""
+        decoded = factorise(self.ids).decode()[self.unknown][: 10 * _SAMPLE].tolist()
+        ids = list(dict.fromkeys(decoded))[:_SAMPLE]
+        column = np.empty(len(ids), object)
+        column[:] = ids
+        return [id for id, row in zip(ids, self.own.rows(column), strict=True) if row < 0]
+
+
+def warn_of_unknown(*requested: RequestedIds, expected: bool = False) -> None:
+    """Warn if most ids of a side are unknown and a mistake is likely.
+
+    Without a likely mistake, warn if ten or more different ids are all unknown, unless unknown
+    ids are ``expected``.
+    """
+    suspects = [one for one in requested if one.unknown.size and one.unknown.mean() > 0.5]
+    samples = {one.side: one.sample() for one in suspects}
+    suspects = [one for one in suspects if samples[one.side]]
+    if not suspects:
+        return
+    if len(suspects) == len(requested) and _are_swapped(suspects, samples):
+        found = ["user and item look swapped; each is known as the other"]
+    else:
+        reasons = [_reason(one, samples[one.side]) for one in suspects]
+        found = [reason for reason in reasons if reason]
+    if not found:
+        many = [one for one in suspects if one.unknown.all() and len(samples[one.side]) >= _MANY]
+        if expected or not many:
+            return
+        found = [
+            f"its {one.side}s are like {one.own.ids.item(0)!r}"
+            if len(one.own)
+            else f"it knows no {one.side}s"
+            for one in many
+        ]
+    counts = []
+    for one in suspects:
+        sample = samples[one.side]
+        is_single = len(sample) == 1 and bool(one.unknown.all())
+        number = f"{int(one.unknown.sum()):,} of {one.unknown.size:,} {one.side}s"
+        counts.append(f"{one.side} {sample[0]!r}" if is_single else number)
+    verb = "is" if len(suspects) == 1 and is_single else "are"
+    warn_caller(
+        f"{' and '.join(counts)} {verb} not known to the model, so the answer is for a newcomer: "
+        f"{'; '.join(found)}",
+        UnknownIdWarning,
+    )
+
+
+def likely_reason(side: str, id: object, own: Vocabulary, other: Vocabulary) -> str | None:
+    """Return what may be wrong with an unknown id, or None.
+
+    >>> likely_reason("user", "196", Vocabulary([196]), Vocabulary([302]))
+    "ids of users are numbers here: 196 is known, and '196' is text"
+    """
+    return _reason(RequestedIds(side, [id], np.array([True]), own, other), [id])
+
+
+def _are_swapped(suspects: Sequence[RequestedIds], samples: dict[str, list[object]]) -> bool:
+    if len(suspects) < 2 or not all(_most_in(samples[one.side], one.other) for one in suspects):
+        return False
+    return _are_disjoint(suspects[0].own, suspects[0].other)
+
+
+def _reason(requested: RequestedIds, sample: list[object]) -> str | None:
+    side, own = requested.side, requested.own
+    for convert, kind, given in _CONVERSIONS:
+        pairs = [(id, convert(id)) for id in sample]
+        known = [(id, value) for id, value in pairs if value is not None and value in own]
+        if 2 * len(known) > len(sample):
+            id, value = known[0]
+            return f"ids of {side}s are {kind} here: {value!r} is known, and {id!r} is {given}"
+    if _most_in(sample, requested.other) and _are_disjoint(own, requested.other):
+        id = next(id for id in sample if id in requested.other)
+        return f"{id!r} is one of the {OTHER[side]}s, not of the {side}s"
+    searched = [id for id in sample if isinstance(id, str)][:_SEARCHED]
+    similar = [(text, found) for text in searched if (found := close_ids(text, own))]
+    if similar and 2 * len(similar) > min(len(sample), _SEARCHED):
+        text, found = similar[0]
+        of = f" by {text!r}" if len(sample) > 1 else ""
+        return f"did you mean {' or '.join(map(repr, found))}{of}?"
+    return None
+
+
+def _most_in(sample: list[object], known: Vocabulary) -> bool:
+    return 2 * sum(id in known for id in sample) > len(sample)
+
+
+def _are_disjoint(own: Vocabulary, other: Vocabulary) -> bool:
+    """Whether an id tells its side; it does not if both sides are numbered from 1."""
+    step = max(len(other) // _DISJOINT_SAMPLE, 1)
+    some = other.ids[::step][:_DISJOINT_SAMPLE].tolist()
+    return sum(id in own for id in some) <= _DISJOINT_SHARE * len(some)
+
+
+def _as_number(id: object) -> int | None:
+    if not isinstance(id, str):
+        return None
+    try:
+        number = float(id)
+        return int(id) if id.strip().lstrip("+-").isdecimal() else int(number)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _as_text(id: object) -> str | None:
+    return str(id) if isinstance(id, int | float) and not isinstance(id, bool) else None
+
+
+def _decoded(id: object) -> str | None:
+    return id.decode(errors="replace") if isinstance(id, bytes) else None
+
+
+def _encoded(id: object) -> bytes | None:
+    return id.encode(errors="replace") if isinstance(id, str) else None
+
+
+_CONVERSIONS: tuple[tuple[Callable[[object], object], str, str], ...] = (
+    (_as_number, "numbers", "text"),
+    (_as_text, "text", "a number"),
+    (_decoded, "text", "bytes"),
+    (_encoded, "bytes", "text"),
+)
+
+
+def close_ids(text: str, known: Vocabulary) -> list[str]:
+    """Return known ids that differ in letter case, accents, punctuation or a typo.
+
+    Digits have to be the same: where ids are numbered, another number is not a typo.
+
+    >>> close_ids("zoe 113", Vocabulary(["Zoë 113", "Zoë 114", "Zoë"]))
+    ['Zoë 113']
+    >>> close_ids("user 12", Vocabulary(["user 1", "user 11"]))
+    []
+    """
+    wanted = _normalised(text)
+    if not wanted:
+        return []
+    max_typos = (len(wanted) >= _MIN_TYPO_LENGTH) + (len(wanted) >= 2 * _MIN_TYPO_LENGTH)
+    digits = [letter for letter in wanted if letter.isdigit()]
+    best: list[str] = []
+    smallest = max_typos + 1
+    for candidate in known.similar(text, length_difference=2 + max_typos):
+        other = _normalised(candidate)
+        if [letter for letter in other if letter.isdigit()] != digits:
+            continue
+        distance = _edit_distance(wanted, other, smallest)
+        if distance < smallest:
+            best, smallest = [], distance
+        if distance == smallest and distance <= max_typos:
+            best.append(candidate)
+    return best if len(best) <= _MAX_SIMILAR else []
+
+
+def _normalised(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in decomposed if letter.isalnum())
+
+
+def _edit_distance(a: str, b: str, maximum: int) -> int:
+    """Return the number of insertions, deletions, replacements and swaps, up to ``maximum`` + 1.
+
+    >>> [_edit_distance("matrix", text, 2) for text in ("matrx", "amtrix", "milk")]
+    [1, 1, 3]
+    """
+    if abs(len(a) - len(b)) > maximum:
+        return maximum + 1
+    before, row = [0] * (len(b) + 1), list(range(len(b) + 1))
+    for i, left in enumerate(a, start=1):
+        older, before, row = before, row, [i]
+        for j, right in enumerate(b, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == b[j - 2] and a[i - 2] == right:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        if min(row) > maximum:
+            return maximum + 1
+    return min(row[-1], maximum + 1)

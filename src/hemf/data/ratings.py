@@ -1,0 +1,530 @@
+"""Ratings of any origin as two sparse tables, one by user and one by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypedDict
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from hemf._typing import (
+    AnyArray,
+    Array,
+    BoolArray,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    RatingsLike,
+)
+from hemf.data.columns import CodedIds, downcast
+from hemf.data.sources import ColumnChoice, Columns, read_columns
+from hemf.data.vocabulary import Vocabulary
+from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
+
+_DUPLICATES = ("last", "error", "mean")
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keyword arguments of `Ratings.from_any`."""
+
+    columns: ColumnChoice
+    duplicates: str
+    users: Vocabulary | None
+    items: Vocabulary | None
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Compressed rows of one side: row i holds ``values[indptr[i]:indptr[i + 1]]``.
+
+    ``indices`` are the row numbers of the other side, ascending within a row.
+
+    >>> table = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3), ("ann", "milk", 1)]).by_user
+    >>> table.n_rows, table.nnz, table.row(0)
+    (2, 3, (array([0, 1], dtype=int32), array([5., 1.], dtype=float32)))
+    """
+
+    indptr: Int64Array
+    indices: Int32Array
+    values: Array
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, empty ones included."""
+        return len(self.indptr) - 1
+
+    @property
+    def nnz(self) -> int:
+        """Number of ratings."""
+        return len(self.values)
+
+    def row(self, number: int) -> tuple[Int32Array, Array]:
+        """Return the rows of the other side with a rating in this row, and the ratings."""
+        span = slice(self.indptr[number], self.indptr[number + 1])
+        return self.indices[span], self.values[span]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ratings:
+    """Ratings with the ids of both sides, sorted by user and by item.
+
+    Created with :meth:`from_any`. ``timestamps`` are in the order of ``by_user``, or None.
+    Statistics of no ratings at all are 0, their scale 1.
+
+    >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3), ("ann", "milk", 1)])
+    >>> ratings
+    Ratings(2 users, 2 items, 3 ratings)
+    >>> ratings.mean, ratings.minimum, ratings.maximum
+    (3.0, 1.0, 5.0)
+    """
+
+    users: Vocabulary
+    items: Vocabulary
+    by_user: Sparse
+    by_item: Sparse
+    timestamps: Int64Array | None = None
+
+    @classmethod
+    def from_any(
+        cls,
+        data: RatingsLike,
+        *,
+        columns: ColumnChoice = None,
+        duplicates: str = "last",
+        users: Vocabulary | None = None,
+        items: Vocabulary | None = None,
+        exact: bool = False,
+    ) -> Ratings:
+        """Read and check ratings.
+
+        Parameters
+        ----------
+        data
+            A DataFrame (pandas, polars, Arrow), a path (Parquet, CSV, TSV, MovieLens ``.dat`` and
+            ``u.data``), a SciPy sparse matrix (every stored entry is a rating), a tuple of columns
+            (users, items, ratings[, timestamps]), an array of 3 or 4 columns, a structured array, a
+            mapping of columns, a list of tuples or records, a tuple of tuples, or ``Ratings``.
+        columns
+            Names or positions of the columns user, item, rating[, timestamp], or a mapping from
+            these words; by default the usual names are recognised.
+        duplicates
+            What to do with a pair rated twice: ``"last"`` keeps the last one (with a warning),
+            ``"mean"`` the mean, ``"error"`` raises an error.
+        users, items
+            Vocabularies that number the rows; new ids follow. They are never changed.
+        exact
+            Ratings are kept in float32 if that moves none of them by more than a millionth of
+            their range, otherwise in float64. With ``exact`` they may not move at all.
+
+        Returns
+        -------
+        Ratings
+
+        Examples
+        --------
+        >>> Ratings.from_any((["ann", "bob"], ["tea", "tea"], [5.0, 3.0]))
+        Ratings(2 users, 1 items, 2 ratings)
+
+        """
+        if duplicates not in _DUPLICATES:
+            raise ParameterError(
+                f"duplicates: expected one of {', '.join(_DUPLICATES)}, got {duplicates!r}",
+                value=duplicates,
+            )
+        if isinstance(data, Ratings):
+            _reject_choice(columns)
+            if users is None and items is None:
+                return data
+            read = data._columns()
+        else:
+            read = read_columns(data, columns, users=users, items=items)
+        assert read.ratings is not None
+        user_map, user_rows = _add_ids(read.users, users)
+        item_map, item_rows = _add_ids(read.items, items)
+        order, indptr, indices = _sort_by_user(user_rows, item_rows, len(user_map), len(item_map))
+        values = read.ratings[order]
+        times = None if read.timestamps is None else read.timestamps[order]
+        del read, user_rows, item_rows
+
+        repeated = np.zeros(len(indices), dtype=bool)  # same user and item as the entry before
+        np.equal(indices[1:], indices[:-1], out=repeated[1:])
+        starts = indptr[:-1]
+        repeated[starts[starts < len(indices)]] = False
+        if repeated.any():
+            second = int(repeated.argmax())
+            row = int(np.searchsorted(indptr, second, side="right")) - 1
+            pair = (user_map.ids.item(row), item_map.ids.item(indices[second]))
+            _report_duplicates(
+                duplicates, int(repeated.sum()), pair, order[[second - 1, second]].tolist(),
+                "that was rated before",
+            )  # fmt: skip
+            keep = ~np.append(repeated[1:], False)  # the last entry of each pair
+            if duplicates == "mean":
+                starts = np.flatnonzero(~repeated)
+                counts = np.diff(np.append(starts, len(values)))
+                values = np.add.reduceat(values.astype(np.float64), starts) / counts
+            else:
+                values = values[keep]
+            times = None if times is None else times[keep]
+            indptr, indices = _filter_indptr(indptr, keep), indices[keep]
+        by_user = Sparse(indptr, indices, downcast(values, exact=exact))
+        return cls(user_map, item_map, by_user, transpose(by_user, len(item_map)), times)
+
+    @classmethod
+    def from_rows(
+        cls,
+        users: Vocabulary,
+        items: Vocabulary,
+        user_rows: Int32Array,
+        item_rows: Int32Array,
+        values: Array,
+        timestamps: Int64Array | None = None,
+        *,
+        exact: bool = False,
+    ) -> Ratings:
+        """Create ratings from row numbers that are already checked; no pair may occur twice.
+
+        >>> people, things = Vocabulary(["ann", "bob"]), Vocabulary(["tea"])
+        >>> Ratings.from_rows(people, things, np.int32([1]), np.int32([0]), np.float32([4]))
+        Ratings(2 users, 1 items, 1 ratings)
+        """
+        order, indptr, indices = _sort_by_user(user_rows, item_rows, len(users), len(items))
+        by_user = Sparse(indptr, indices, downcast(values, exact=exact)[order])
+        times = None if timestamps is None else timestamps[order]
+        return cls(users, items, by_user, transpose(by_user, len(items)), times)
+
+    def __repr__(self) -> str:
+        return f"Ratings({self.n_users} users, {self.n_items} items, {self.n_ratings} ratings)"
+
+    @property
+    def n_users(self) -> int:
+        """Number of users, those without ratings included."""
+        return self.by_user.n_rows
+
+    @property
+    def n_items(self) -> int:
+        """Number of items, those without ratings included."""
+        return self.by_item.n_rows
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+        return self.by_user.nnz
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of the ratings."""
+        if self.minimum == self.maximum:
+            return self.minimum  # without rounding errors
+        return float(self.by_user.values.mean(dtype=np.float64))
+
+    @cached_property
+    def scale(self) -> float:
+        """Standard deviation of the ratings (of the population); 1 if all are equal."""
+        deviation = self.by_user.values.std(dtype=np.float64) if self.n_ratings else 0.0
+        # Rounding leaves equal ratings with a deviation of about 1e-16 of their size.
+        return float(deviation) if self.maximum > self.minimum else 1.0
+
+    @cached_property
+    def minimum(self) -> float:
+        """The smallest rating."""
+        return float(self.by_user.values.min()) if self.n_ratings else 0.0
+
+    @cached_property
+    def maximum(self) -> float:
+        """The largest rating."""
+        return float(self.by_user.values.max()) if self.n_ratings else 0.0
+
+    def triples(self) -> tuple[Int32Array, Int32Array, Array]:
+        """Return user row, item row and rating of every entry, in the order of ``by_user``.
+
+        >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).triples()[0]
+        array([0, 1], dtype=int32)
+        """
+        rows = np.arange(self.n_users, dtype=np.int32)
+        user_rows = np.repeat(rows, np.diff(self.by_user.indptr))
+        return user_rows, self.by_user.indices, self.by_user.values
+
+    def subset(self, mask: ArrayLike) -> Ratings:
+        """Return the ratings where ``mask``, in the order of ``by_user``, is true.
+
+        Users and items keep their rows, also those without ratings.
+
+        >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+        >>> ratings.subset(ratings.by_user.values > 4)
+        Ratings(2 users, 1 items, 1 ratings)
+        """
+        mask = np.asarray(mask)
+        if mask.dtype != bool or mask.shape != (self.n_ratings,):
+            raise DataError(
+                f"subset: expected a mask of {self.n_ratings} truth values, "
+                f"got {mask.dtype} of shape {mask.shape}"
+            )
+        table = self.by_user
+        indptr = _filter_indptr(table.indptr, mask)
+        by_user = Sparse(indptr, table.indices[mask], table.values[mask])
+        times = None if self.timestamps is None else self.timestamps[mask]
+        by_item = transpose(by_user, self.n_items)
+        return Ratings(self.users, self.items, by_user, by_item, times)
+
+    def select(self, positions: ArrayLike) -> Ratings:
+        """Return the ratings at these positions in the order of ``by_user``, each once.
+
+        Truth values are a mask, as for :meth:`subset`.
+
+        >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).select([1]).mean
+        3.0
+        """
+        positions = np.asarray(positions)
+        if positions.dtype == bool:
+            return self.subset(positions)
+        mask = np.zeros(self.n_ratings, dtype=bool)
+        mask[positions.astype(np.int64)] = True
+        return self.subset(mask)
+
+    def _columns(self) -> Columns:
+        user_rows, item_rows, values = self.triples()
+        return Columns(
+            CodedIds(user_rows, self.users.ids[: self.n_users]),
+            CodedIds(item_rows, self.items.ids[: self.n_items]),
+            values,
+            self.timestamps,
+        )
+
+
+# -- pairs and rows in order ---------------------------------------------------------------------
+
+
+def pairs_from_any(
+    data: RatingsLike,
+    columns: ColumnChoice = None,
+    *,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> tuple[AnyArray, AnyArray]:
+    """Read pairs of users and items from anything that holds them.
+
+    Ids in a text file have no type: those in ``users`` and ``items`` decide whether ``12`` is a
+    number.
+
+    >>> pairs_from_any([("ann", "tea"), ("bob", "milk")])[1]
+    array(['tea', 'milk'], dtype=object)
+    """
+    return timed_pairs_from_any(data, columns, timed=False, users=users, items=items)[:2]
+
+
+def timed_pairs_from_any(
+    data: RatingsLike,
+    columns: ColumnChoice = None,
+    *,
+    timed: bool = True,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> tuple[AnyArray, AnyArray, Int64Array | None]:
+    """Read pairs like `pairs_from_any`, and their times if there are any.
+
+    >>> timed_pairs_from_any({"user": ["ann"], "item": ["tea"], "timestamp": [7]})[2]
+    array([7])
+    """
+    if isinstance(data, Ratings):
+        _reject_choice(columns)
+        read = data._columns()
+    else:
+        read = read_columns(data, columns, rated=False, timed=timed, users=users, items=items)
+    return read.users.decode(), read.items.decode(), read.timestamps if timed else None
+
+
+def read_in_order(
+    ratings: RatingsLike,
+    y: ArrayLike | None,
+    columns: ColumnChoice,
+    *,
+    users: Vocabulary,
+    items: Vocabulary,
+) -> Columns:
+    """Read ratings row by row; known ids decide the type of ids in text.
+
+    `Ratings` have no order: they are sorted by time or, without times, by user.
+
+    >>> data = Ratings.from_any([("al", "tea", 5, 30), ("bo", "tea", 3, 10), ("bo", "ale", 1, 20)])
+    >>> read_in_order(data, None, None, users=Vocabulary(), items=Vocabulary()).ratings
+    array([3., 1., 5.], dtype=float32)
+    """
+    if y is not None:
+        ratings, columns = (*pairs_from_any(ratings, columns, users=users, items=items), y), None
+    elif isinstance(ratings, Ratings):
+        user_ids, item_ids = pairs_from_any(ratings)
+        times, values = ratings.timestamps, ratings.by_user.values
+        order = slice(None) if times is None else np.argsort(times, kind="stable")
+        by_time = () if times is None else (times[order],)
+        ratings, columns = (user_ids[order], item_ids[order], values[order], *by_time), None
+    return read_columns(ratings, columns, users=users, items=items)
+
+
+def drop_unrated_ids(ids: Vocabulary, rows: Int32Array) -> tuple[Vocabulary, Int32Array]:
+    """Return the ids that occur in ``rows``, and the rows renumbered.
+
+    >>> ids, rows = drop_unrated_ids(Vocabulary(["ann", "bob", "eve"]), np.array([2, 0, 2]))
+    >>> ids.ids.tolist(), rows.tolist()
+    (['ann', 'eve'], [1, 0, 1])
+    """
+    occurs = np.zeros(len(ids), dtype=bool)
+    occurs[rows] = True
+    numbers = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
+    return Vocabulary(ids.ids[occurs]), numbers[rows]
+
+
+def _reject_choice(columns: ColumnChoice) -> None:
+    if columns is not None:
+        raise ParameterError(
+            f"columns={columns!r}: Ratings have their columns already; leave columns out, "
+            "or choose them when reading the ratings",
+            value=columns,
+        )
+
+
+# -- sorting -------------------------------------------------------------------------------------
+
+
+def _add_ids(coded: CodedIds, known: Vocabulary | None) -> tuple[Vocabulary, Int32Array]:
+    """Return a vocabulary with all ids, and their rows; ``known`` is not changed."""
+    if known is None:
+        known = Vocabulary()
+    elif not known.knows_all(coded):
+        known = known.copy()
+    return known, known.add_coded(coded)
+
+
+def _sort_by_user(
+    user_rows: Int32Array, item_rows: Int32Array, n_users: int, n_items: int
+) -> tuple[AnyArray, Int64Array, Int32Array]:
+    """Sort by user, item and position in the input; return (order, indptr, item rows).
+
+    SciPy's conversions between compressed rows and columns are counting sorts. They keep repeated
+    entries, unlike its constructor from coordinates.
+    """
+    n = len(user_rows)
+    rows = np.arange(n + 1, dtype=np.int32 if n < np.iinfo(np.int32).max else np.int64)
+    one_per_row = sp.csr_array((np.zeros(n, np.int8), item_rows, rows), shape=(n, n_items)).tocsc()
+    position = one_per_row.indices  # sorted by item
+    by_item = sp.csc_array(
+        (position, user_rows[position], one_per_row.indptr), shape=(n_users, n_items)
+    )
+    del rows, one_per_row, position
+    by_user = by_item.tocsr()
+    return by_user.data, *_index_arrays(by_user)
+
+
+def transpose(by_user: Sparse, n_items: int) -> Sparse:
+    """Return the table of the other side.
+
+    >>> table = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).by_user
+    >>> transpose(table, 1).row(0)[1].tolist()
+    [5.0, 3.0]
+    """
+    shape = (by_user.n_rows, n_items)
+    by_item = sp.csr_array((by_user.values, by_user.indices, by_user.indptr), shape=shape).tocsc()
+    return Sparse(*_index_arrays(by_item), by_item.data)
+
+
+def _index_arrays(compressed: sp.csr_array | sp.csc_array) -> tuple[Int64Array, Int32Array]:
+    """Return a 64-bit indptr and 32-bit indices; SciPy has one type for both."""
+    return compressed.indptr.astype(np.int64), compressed.indices.astype(np.int32, copy=False)
+
+
+def _filter_indptr(indptr: Int64Array, keep: BoolArray) -> Int64Array:
+    """Return the row boundaries after entries outside ``keep`` are removed."""
+    before = np.zeros(len(keep) + 1, np.int64)
+    np.cumsum(keep, out=before[1:])
+    return before[indptr]
+
+
+# -- pairs rated twice ---------------------------------------------------------------------------
+
+
+def resolve_duplicates(
+    users: CodedIds,
+    items: CodedIds,
+    values: Array,
+    before: Array,
+    duplicates: str,
+    times: Int64Array | None = None,
+) -> tuple[CodedIds, CodedIds, Array, Array, Int64Array | None]:
+    """Return each pair of a batch once, with its earlier rating ``before`` and its last time.
+
+    >>> from hemf.data.columns import factorise
+    >>> users, items = factorise(["al", "bo", "al"]), factorise(["tea", "tea", "tea"])
+    >>> values, nan = np.float32([5, 3, 4]), np.full(3, np.nan, np.float32)
+    >>> users, _, values, _, _ = resolve_duplicates(users, items, values, nan, "mean")
+    >>> users.decode().tolist(), values.tolist()
+    (['bo', 'al'], [3.0, 4.5])
+    """
+    key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
+    ascending = np.sort(key)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return users, items, values, before, times
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    rows = np.flatnonzero(inverse == int(np.flatnonzero(counts > 1)[0]))[:2].tolist()
+    pair = (users.decode().item(rows[0]), items.decode().item(rows[0]))
+    _report_duplicates(duplicates, key.size - first.size, pair, rows, "that is in the batch twice")
+    last = np.full(first.size, -1)
+    np.maximum.at(last, inverse, np.arange(key.size))
+    kept = np.sort(last)
+    if duplicates == "mean":
+        means = np.bincount(inverse, values.astype(np.float64)) / counts
+        values = means[inverse]
+    return (
+        replace(users, codes=users.codes[kept]),
+        replace(items, codes=items.codes[kept]),
+        values[kept],
+        before[first][inverse][kept],
+        None if times is None else times[kept],
+    )
+
+
+def average_duplicates(
+    users: Int32Array, items: Int32Array, values: Array, times: Int64Array | None
+) -> tuple[Int32Array, Int32Array, Array, Int64Array | None]:
+    """Return each pair once, with the mean of its ratings and its last time.
+
+    >>> average_duplicates(np.int32([0, 1, 0]), np.int32([0, 0, 0]), np.float64([5, 3, 4]), None)[2]
+    array([4.5, 3. ])
+    """
+    key = users.astype(np.int64) * (int(items.max(initial=0)) + 1) + items
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    if first.size == key.size:
+        return users, items, values, times
+    means: Float64Array = np.bincount(inverse, values) / counts
+    if times is not None:
+        latest = np.full(first.size, np.iinfo(np.int64).min)
+        np.maximum.at(latest, inverse, times)
+        times = latest
+    return users[first], items[first], means, times
+
+
+def _report_duplicates(
+    duplicates: str, count: int, pair: tuple[object, object], rows: Sequence[int], where: str
+) -> None:
+    """Raise an error or warn about pairs that are rated twice, as ``duplicates`` asks for."""
+    example = f"user {pair[0]!r} and item {pair[1]!r} at rows {rows[0]} and {rows[1]}"
+    if duplicates == "error":
+        raise DataError(
+            f"{count} ratings are of a pair {where}, such as {example}; "
+            f'remove them, or choose duplicates="last" or "mean"',
+            value=pair,
+            row=rows[1],
+        )
+    if duplicates == "last":
+        warn_caller(
+            f"{count} ratings were replaced by a later one of the same pair, such as {example}",
+            DuplicateWarning,
+        )

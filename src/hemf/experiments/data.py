@@ -1,0 +1,278 @@
+"""The data sets of the paper: catalogue entries of EachMovie and Netflix, and where sets are found.
+
+`find` looks in the given folder, in ``$HEMF_DATA``, and in hemf's cache, in this order; in each for
+``NAME.parquet`` and for the files that `hemf data fetch` leaves or asks for. It downloads nothing,
+because the data sets have terms of use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hemf.data import datasets
+from hemf.data.catalog import Dataset, Progress, RatingColumns, register
+from hemf.data.movielens import Lines
+from hemf.data.netflix_like import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
+from hemf.data.ratings import Ratings
+from hemf.errors import DatasetError, DatasetWarning, warn_caller
+from hemf.experiments.netflix import NETFLIX_FILES, pack_netflix
+from hemf.experiments.packed import PackedRatings, read_packed
+
+SYNTHETIC = "netflix-like"
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Other data, where the paper's are not to be had."""
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set of the paper, and what may stand in for it, the best first."""
+
+    name: str
+    title: str
+    stand_ins: tuple[StandIn, ...] = ()
+
+
+_OTHER_MOVIELENS = tuple(
+    StandIn(f"ml-{size.lower()}", f"MovieLens {size}, another release of the same collection")
+    for size in ("25M", "20M", "10M", "1M")
+)
+SOURCES = {
+    source.name: source
+    for source in (
+        Source("ml-1m", "MovieLens 1M"),
+        Source(
+            "eachmovie",
+            "EachMovie",
+            (StandIn("eachmovie-ads-sample", "a sample of EachMovie's heavy voters"),),
+        ),
+        Source("ml-latest", "MovieLens Latest", _OTHER_MOVIELENS),
+        Source(
+            "netflix",
+            "Netflix Prize",
+            (StandIn(SYNTHETIC, "ratings drawn from HeMF's own model in the shape of Netflix's"),),
+        ),
+    )
+}
+"""The data sets of the paper by name."""
+
+NETFLIX_SCALE = 0.05  # of the synthetic set: five million ratings
+QUICK_NETFLIX_SCALE = 0.004
+NEARLY_ALL = 0.8  # of a data set: votes without weight are dropped, a file of four is missed
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A data set that is there, read when it is needed."""
+
+    source: Source
+    name: str  # of what is there, which may be the stand-in
+    stand_in: str | None  # what it is, if it is not the data set itself
+    _path: Path | None = field(repr=False, default=None)
+    _folder: Path | None = field(repr=False, default=None)
+    _scale: float = field(repr=False, default=0.0)
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """The ratings."""
+        if self._path is not None:
+            return Ratings.from_any(self._path)
+        if self._folder is not None:
+            return datasets.load_ratings(self.name, folder=self._folder)
+        drawn = datasets.netflix_like(self._scale, rng=0)
+        return Ratings.from_any((drawn.users, drawn.items, drawn.ratings))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the ratings."""
+        from hemf.evaluation import fingerprint
+
+        return fingerprint(self.ratings)
+
+    @property
+    def shortfall(self) -> str | None:
+        """What to say if the data set is there under its own name, but not all of it."""
+        expected = None if self.stand_in else datasets.find(self.source.name).ratings
+        if expected is None or self.ratings.n_ratings >= NEARLY_ALL * expected:
+            return None
+        return f"only {self.ratings.n_ratings:,} of its {expected:,} ratings"
+
+    @property
+    def title(self) -> str:
+        """Name for people, which says so if it is a stand-in.
+
+        >>> Found(SOURCES["netflix"], "netflix-like", "made up").title
+        'stand-in for Netflix Prize: made up'
+        """
+        if self.stand_in is None:
+            return self.source.title
+        return f"stand-in for {self.source.title}: {self.stand_in}"
+
+
+def find(name: str, folder: Path | None = None, *, quick: bool = False) -> Found:
+    """Find a data set of the paper, or what stands in for it.
+
+    >>> find("netflix", Path("a-folder-that-is-not-there")).stand_in is None
+    False
+    """
+    source = SOURCES[name]
+    wanted = [StandIn(name, ""), *source.stand_ins]
+    for choice in wanted:
+        what = choice.what or None
+        for place in folders(folder):
+            path = place / f"{choice.name}.parquet"
+            if path.is_file():
+                return Found(source, choice.name, what, _path=path)
+            if _is_kept(choice.name, place):
+                return Found(source, choice.name, what, _folder=place)
+        if choice.name == SYNTHETIC:
+            scale = QUICK_NETFLIX_SCALE if quick else NETFLIX_SCALE
+            return Found(source, f"{SYNTHETIC}-{scale:g}", what, _scale=scale)
+    raise _missing(source, folder)
+
+
+def folders(folder: Path | None) -> Iterator[Path]:
+    """Yield where data are looked for, in this order."""
+    if folder is not None:
+        yield folder
+    if chosen := os.environ.get("HEMF_DATA"):
+        yield Path(chosen).expanduser()
+    yield datasets.cache_folder() / "datasets"
+
+
+def _is_kept(name: str, folder: Path) -> bool:
+    """Whether the folder holds a data set as hemf keeps it, or its files placed by hand."""
+    if name not in datasets.DATASETS:
+        return False
+    if datasets.cached(name, folder=folder) is not None:
+        return True
+    home = folder / name
+    return datasets.find(name).url is None and home.is_dir() and any(home.iterdir())
+
+
+def _missing(source: Source, folder: Path | None) -> DatasetError:
+    entry = datasets.find(source.name)
+    home = next(folders(folder)) if folder is not None else datasets.cache_folder() / "datasets"
+    how = (
+        f"run `hemf data fetch {source.name}`"
+        if entry.url is not None
+        else f"put {entry.placed} into the folder {(home / source.name).absolute()}"
+    )
+    names: Sequence[str] = [source.name, *(other.name for other in source.stand_ins)]
+    files = " or ".join(f"{name}.parquet" for name in names)
+    return DatasetError(
+        f"{source.title} is not here; {how}, or put {files} (columns user, item, rating) into a "
+        "folder and name it with --data or HEMF_DATA",
+        value=source.name,
+    )
+
+
+# -- EachMovie and the Netflix Prize in the catalogue --------------------------------------------
+
+_VOTE_COLUMNS = ["person", "movie", "score", "weight", "time"]
+_VOTE_TYPES = {"person": "int32", "movie": "int32", "score": "float32", "weight": "float32"}
+_STEPS = 5  # from the lowest score to the highest
+_TOLERANCE = 1e-3
+
+
+def read_votes(path: str | Path, *, min_weight: float = 0.0) -> RatingColumns:
+    r"""Read the votes of EachMovie as ratings of 1 to 6; votes without weight are dropped.
+
+    A line of ``vote.txt`` is person, movie, score, weight and time, separated by tabs. The score is
+    one of 0, 0.2, …, 1: none to five stars. The weight is between 0 and 1; with ``min_weight`` 1,
+    votes that count less than others are dropped too. The time has no fixed format and is ignored.
+
+    >>> path = getfixture("tmp_path") / "vote.txt"
+    >>> _ = path.write_text("1\t3\t0.8\t1\t1996-02-28\n1\t4\t0\t0\t1996-02-28\n")
+    >>> read_votes(path).items, read_votes(path).ratings
+    (array([3], dtype=int32), array([5.], dtype=float32))
+    """
+    lines = Lines(Path(path), "\t", _VOTE_COLUMNS, _VOTE_TYPES)
+    read = lines.read()
+    steps = _STEPS * read["score"]
+    whole = np.round(steps)
+    weight = read["weight"]
+    wrong = (whole < 0) | (whole > _STEPS) | (np.abs(steps - whole) > _TOLERANCE)
+    if (wrong | (weight < 0) | (weight > 1)).any():
+        raise lines.error(_vote_rule)
+    kept = (weight > 0) & (weight >= min_weight)
+    if not kept.any():
+        raise DatasetError(
+            f"{path}: none of the {len(kept):,} votes has a weight above 0"
+            + (f" and of at least {min_weight:g}" if min_weight > 0 else "")
+        )
+    return RatingColumns(read["person"][kept], read["movie"][kept], whole[kept] + 1)
+
+
+def _vote_rule(values: dict[str, float]) -> str | None:
+    steps = _STEPS * values["score"]
+    if not (0 <= round(steps) <= _STEPS and abs(steps - round(steps)) <= _TOLERANCE):
+        return "the score is none of 0, 0.2, 0.4, 0.6, 0.8, 1"
+    return None if 0 <= values["weight"] <= 1 else "the weight is not between 0 and 1"
+
+
+def _pack(entry: Dataset, home: Path, progress: Progress | None) -> Path:
+    """Pack the Netflix files in a folder; warn if they are not complete."""
+    packed = pack_netflix(home, home / entry.ratings_file, progress=progress)
+    if packed.n_ratings != entry.ratings:
+        warn_caller(
+            f"{home.absolute()} holds {packed.n_ratings:,} ratings of {len(packed.items):,} "
+            f"items, where {entry.title} has {entry.ratings:,} of {entry.items:,}; are files "
+            f"missing? To add them, delete {packed.path.name} there and run this again",
+            DatasetWarning,
+        )
+    return packed.path
+
+
+register(
+    Dataset(
+        name="eachmovie",
+        title="EachMovie (1997)",
+        ratings_member="eachmovie/vote.txt",
+        placed="the file vote.txt",
+        users=72_916,
+        items=1_628,
+        ratings=2_811_983,
+        scale=(1.0, 6.0, 1.0),
+        megabytes=100.0,
+        terms=(
+            "Copyright Digital Equipment Corporation 1997; no longer offered. The terms that came "
+            "with your copy are binding."
+        ),
+        citation=(
+            "Paul McJones (1997). EachMovie collaborative filtering data set. DEC Systems "
+            "Research Center."
+        ),
+        read=read_votes,
+    ),
+    Dataset(
+        name="netflix",
+        title="Netflix Prize (2006)",
+        ratings_member="netflix/ratings.packed",
+        placed=NETFLIX_FILES,
+        users=NETFLIX_USERS,
+        items=NETFLIX_ITEMS,
+        ratings=NETFLIX_RATINGS,
+        scale=(1.0, 5.0, 1.0),
+        megabytes=2_000.0,
+        terms="Netflix; no longer offered. The README that came with your copy is binding.",
+        citation=(
+            "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
+            "and Workshop 2007."
+        ),
+        read=read_packed,
+        read_ratings=lambda path: PackedRatings.open(path).ratings(),
+        convert=_pack,
+    ),
+)

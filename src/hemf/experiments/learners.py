@@ -1,0 +1,313 @@
+"""How each learner is run on a split, and its error taken after every step.
+
+Batch learners report after each iteration; those that learn chunk by chunk are asked after each
+chunk, or as many of them as make a good curve. Seconds are those of learning, on the wall clock and
+of all cores together; where a learner measures the error itself after each iteration, that is in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.data.ratings import Ratings
+from hemf.errors import ParameterError
+from hemf.evaluation import passes, random_split, rmse
+
+Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.floating[Any]]]
+Progress = Callable[[float, str], None]
+"""Called with the share that is done, and a word on how it stands."""
+
+MOST_POINTS = 90  # of the curve of a learner that is asked between chunks
+MOST_JUDGED = 500_000  # training ratings that the training error is taken on
+STEPS = (0.01, 0.02, 0.04, 0.08, 0.16)
+PENALTIES = (0.02, 0.05, 0.1)
+SEARCH_SEED = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A split: ratings to learn, in chunks if they come so, and those withheld."""
+
+    train: Ratings
+    test: Ratings
+    chunks: Sequence[Columns] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """How a learner stood after an iteration, or after so many chunks."""
+
+    iteration: int
+    cpu_seconds: float
+    seconds: float
+    test_rmse: float
+    train_rmse: float | None = None
+    communities: tuple[int, int] | None = None
+
+
+@dataclass
+class Outcome:
+    """What came of a learner on a split."""
+
+    test_rmse: float
+    train_rmse: float
+    cpu_seconds: float
+    seconds: float
+    curve: list[Point]
+    chosen: dict[str, Any] = field(default_factory=dict)  # settings that were searched for
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON takes it."""
+        return asdict(self)
+
+
+Learner = Callable[[Trial, Mapping[str, Any], int, Progress], Outcome]
+
+
+class _Clock:
+    """Seconds of the wall clock and of all cores since it was made, pauses left out."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._paused = (0.0, 0.0)
+
+    def read(self) -> tuple[float, float]:
+        """Return the seconds of the processor and of the wall clock."""
+        return time.process_time() - self._cpu, time.perf_counter() - self._wall
+
+    def pause(self) -> None:
+        self._paused = self.read()
+
+    def go_on(self) -> None:
+        cpu, wall = self.read()
+        self._cpu += cpu - self._paused[0]
+        self._wall += wall - self._paused[1]
+
+
+def columns_of(ratings: Ratings) -> Columns:
+    """Return users, items and ratings as columns.
+
+    >>> columns_of(Ratings.from_any([("ann", "tea", 5)]))[1].tolist()
+    ['tea']
+    """
+    users, items, values = ratings.triples()
+    return ratings.users.ids[users], ratings.items.ids[items], values
+
+
+def _error(model: Any, ratings: Ratings) -> float:
+    users, items, actual = columns_of(ratings)
+    step = max(1, -(-len(actual) // MOST_JUDGED))
+    return rmse(actual[::step], model.predict(users[::step], items[::step]))
+
+
+# -- batch -------------------------------------------------------------------------------------
+
+
+def _batch(name: str) -> Learner:
+    """Return how to run an estimator that is fitted to all ratings at once."""
+
+    def run(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+        from hemf import HeMF
+        from hemf.samplers import BPMF, M3FTIB, M3FTIF
+
+        samplers: tuple[Any, ...] = (BPMF, M3FTIB, M3FTIF)
+        kinds = {"hemf": HeMF} | {kind.__name__.lower(): kind for kind in samplers}
+        kind = kinds[name]
+        warm = {"samples": 2, "burn_in": 0} if kind is not HeMF else {}
+        kind(**{**settings, **warm}, rng=0).fit(_FEW, validation=_FEW).predict([0], [0])
+        model, curve = kind(**settings, rng=seed), []
+        clock = _Clock()
+
+        def note(report: Any) -> None:
+            cpu, wall = clock.read()
+            found = getattr(report, "user_communities", None)
+            number = getattr(report, "sweep", None) or report.iteration
+            most = getattr(report, "iterations", None)
+            point = Point(
+                number,
+                cpu,
+                wall,
+                report.validation_rmse,
+                report.train_rmse,
+                None if found is None else (found, report.item_communities),
+            )
+            curve.append(point)
+            # A fit stops when it has settled, long before the most it may take.
+            progress(number / (most or max(2 * USUAL_SWEEPS, number + 1)), _standing(point))
+
+        model.fit(trial.train, validation=trial.test, callbacks=[note])
+        cpu, wall = clock.read()
+        # A sampler's last report is of the average over all draws, of which it may keep but some.
+        test = _error(model, trial.test) if kind is HeMF else curve[-1].test_rmse
+        return Outcome(test, _error(model, trial.train), cpu, wall, curve)
+
+    return run
+
+
+USUAL_SWEEPS = 40
+_FEW = [(user, item, float(1 + (user * item) % 5)) for user in range(4) for item in range(4)]
+
+
+def _standing(point: Point) -> str:
+    said = f"{point.iteration}: RMSE {point.test_rmse:.4f}"
+    if point.communities is not None:
+        said += f", communities {point.communities[0]} × {point.communities[1]}"
+    return said
+
+
+# -- chunk by chunk ----------------------------------------------------------------------------
+
+
+def _feed(
+    model: Any, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
+) -> Outcome:
+    """Feed a learner with all chunks, again and again.
+
+    ``announce`` says with a chunk that comes again what its ratings were: the same as now. A
+    learner without a history cannot know.
+    """
+    steps = n_passes * len(trial.chunks)
+    shown = set(np.linspace(1, steps, min(steps, MOST_POINTS)).round().astype(int).tolist())
+    test = columns_of(trial.test)
+    curve: list[Point] = []
+    clock = _Clock()
+    for again, number, _ in passes([np.empty(0, np.intp)] * len(trial.chunks), n_passes):
+        chunk = trial.chunks[number]
+        known = {"previous": chunk[2]} if announce and again else {}
+        model.partial_fit(chunk, **known)
+        done = again * len(trial.chunks) + number + 1
+        if done in shown:
+            clock.pause()
+            found = getattr(model, "n_user_communities_", None)
+            point = Point(
+                done,
+                *clock.read(),
+                rmse(test[2], model.predict(test[0], test[1])),
+                None,
+                None if found is None else (found, model.n_item_communities_),
+            )
+            curve.append(point)
+            progress(done / steps, _standing(point))
+            clock.go_on()
+    cpu, wall = clock.read()
+    train = _error(model, trial.train)
+    return Outcome(curve[-1].test_rmse, train, cpu, wall, curve)
+
+
+def _warm_up(model: Any, announce: bool) -> None:
+    """Have all compiled that a stream needs: enough ratings for directions to open."""
+    from hemf.data.datasets import draw
+
+    drawn = draw(60, 40, density=0.5, rng=0)
+    columns = (drawn.users, drawn.items, drawn.ratings.astype(np.float32))
+    parts = [
+        (users, items, ratings)
+        for users, items, ratings in zip(
+            *(np.array_split(column, 6) for column in columns), strict=True
+        )
+    ]
+    for again in range(2):
+        for part in parts:
+            model.partial_fit(part, **({"previous": part[2]} if announce and again else {}))
+    model.predict([0], [0])
+
+
+def _range(trial: Trial) -> tuple[float, float]:
+    low, high = trial.train.minimum, trial.train.maximum
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+    """Run oVB from nothing."""
+    from hemf import HeMF
+
+    options = dict(settings)
+    n_passes = options.pop("passes")
+    announce = options.get("history", "full") != "full"
+    options |= {"rating_range": _range(trial)}
+    _warm_up(HeMF(**options | {"rating_range": None}, rng=0), announce)
+    return _feed(HeMF(**options, rng=seed), trial, n_passes, progress, announce=announce)
+
+
+def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+    """Run SGD with the step and penalty that are best on a part held out of the training."""
+    from hemf.baselines import SGD
+
+    options = dict(settings) | {"rating_range": _range(trial)}
+    n_passes = options.pop("passes")
+    inner = _without_tenth(trial)
+    errors: dict[tuple[float, float], float] = {}
+    tries = [(step, penalty) for step in STEPS for penalty in PENALTIES]
+    for number, (step, penalty) in enumerate(tries):
+        model = SGD(**options, step=step, factor_penalty=penalty, rng=SEARCH_SEED)
+        try:
+            for _, part, _ in passes([np.empty(0, np.intp)] * len(inner.chunks), n_passes):
+                model.partial_fit(inner.chunks[part])
+            errors[step, penalty] = _error(model, inner.test)
+        except ParameterError:  # it has diverged
+            errors[step, penalty] = float("inf")
+        progress(0.9 * (number + 1) / len(tries), f"step {step:g}: {errors[step, penalty]:.4f}")
+    step, penalty = min(errors, key=lambda tried: errors[tried])
+    model = SGD(**options, step=step, factor_penalty=penalty, rng=seed)
+    outcome = _feed(model, trial, n_passes, lambda share, said: progress(0.9 + 0.1 * share, said))
+    outcome.chosen = {
+        "step": step,
+        "factor_penalty": penalty,
+        "held_out_rmse": errors[step, penalty],
+        "tried": len(tries),
+    }
+    return outcome
+
+
+def _without_tenth(trial: Trial) -> Trial:
+    """Return a trial of the training ratings alone: a tenth of every chunk is withheld."""
+    chunks: list[Columns] = []
+    withheld: list[Columns] = []
+    for number, chunk in enumerate(trial.chunks):
+        if len(chunk[2]) < 2:
+            chunks.append(chunk)
+            continue
+        learn, rest = random_split(len(chunk[2]), 0.1, rng=number)
+        chunks.append((chunk[0][learn], chunk[1][learn], chunk[2][learn]))
+        withheld.append((chunk[0][rest], chunk[1][rest], chunk[2][rest]))
+    joined = [np.concatenate(column) for column in zip(*withheld, strict=True)]
+    held_out = Ratings.from_any(tuple(joined))
+    return Trial(trial.train, held_out, chunks)
+
+
+LEARNERS: dict[str, Learner] = {
+    "hemf": _batch("hemf"),
+    "bpmf": _batch("bpmf"),
+    "m3f-tib": _batch("m3ftib"),
+    "m3f-tif": _batch("m3ftif"),
+    "ovb": _online,
+    "sgd": _descent,
+}
+"""How to run each learner: a trial, settings, a seed, and whom to tell."""
+
+SEQUENTIAL = ("ovb", "sgd")
+
+
+def expected_cost(learner: str, settings: Mapping[str, Any], n_ratings: int) -> float:
+    """Return about how long a learner takes, in units that compare learners with one another.
+
+    >>> expected_cost("sgd", {"passes": 2}, 1000) < expected_cost("m3f-tib", {}, 1000)
+    True
+    """
+    factors = settings.get("n_factors", 20)
+    if learner == "sgd":
+        steps, each = settings["passes"] * len(STEPS) * len(PENALTIES), 0.3
+    elif learner == "ovb":
+        steps, each = settings["passes"], 7.0
+    elif learner == "hemf":
+        steps, each = USUAL_SWEEPS, 0.5 * (factors / 20) ** 1.5
+    else:
+        steps = settings.get("samples", 200) + settings.get("burn_in", 50)
+        each = (0.12 if learner == "bpmf" else 0.15) * (factors / 20) ** 1.5
+    return float(steps * each * n_ratings / 1e6)

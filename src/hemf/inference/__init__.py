@@ -1,1 +1,0 @@
-"""How belief changes."""

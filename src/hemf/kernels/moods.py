@@ -1,0 +1,485 @@
+"""Moods of raters by Kalman filtering and smoothing, one rater after the other.
+
+docs/model.md#moods and `hemf.model.moods`. Ratings that a rater gave at the same
+time are a sitting; a rater's sittings are in order of time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hemf.kernels.compile import inner, kernel, step
+from hemf.kernels.structures import Rows, Rules, Sittings
+
+FIRST, NOW, BEFORE, PRODUCT, EXTRA, DIVERGENCE = range(6)
+SUMS = 6
+"""Sums over raters: see `hemf.model.moods.MoodSums`."""
+
+
+@kernel(
+    "void(int64, int64, int64[::1], int64[::1], int32[::1], int32[::1], {T}[::1], "
+    "{T}[:, ::1], {T}[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1])"
+)
+def gather(
+    begin: Any,
+    end: Any,
+    cuts: Any,
+    indptr: Any,
+    others: Any,
+    sitting: Any,
+    values: Any,
+    own_mean: Any,
+    other_mean: Any,
+    own_precision: Any,
+    other_weight: Any,
+    precision: Any,
+    pull: Any,
+) -> None:
+    """Sum up what is left of the ratings of each sitting, for raters of these chunks.
+
+    ``precision`` becomes Σ τ_i υ_j/σ² and ``pull`` the same of r - E[a·b].
+    """
+    total = own_mean.shape[1]
+    for i in range(cuts[begin], cuts[end]):
+        m = own_mean[i]
+        for k in range(indptr[i], indptr[i + 1]):
+            n = other_mean[others[k]]
+            product = 0.0
+            for t in range(total):
+                product += np.float64(m[t]) * np.float64(n[t])
+            weight = own_precision[i] * other_weight[others[k]]
+            precision[sitting[k]] += weight
+            pull[sitting[k]] += weight * (np.float64(values[k]) - product)
+
+
+# docs/model.md#moods
+@kernel(
+    "void(int64, int64, int64[::1], int64[::1], float64[::1], float64[::1], float64, float64, "
+    "float64, float64[::1], float64[::1], float64[::1], float64[::1], float64[::1], "
+    "float64[:, ::1])"
+)
+def smooth(
+    begin: Any,
+    end: Any,
+    cuts: Any,
+    indptr: Any,
+    precision: Any,
+    pull: Any,
+    persistence: Any,
+    variance: Any,
+    extra: Any,
+    level: Any,
+    level_spread: Any,
+    product: Any,
+    mean: Any,
+    spread: Any,
+    sums: Any,
+) -> None:
+    """Write q(l) and q(o) of the sittings of raters in these chunks, and add to the sums.
+
+    ``level``, ``level_spread`` and ``product`` become E l(t), Var l(t) and Cov(l(t), l(t+1)), 0 for
+    the last; ``mean`` and ``spread`` E o(t) and Var o(t), o = l + g.
+    """
+    innovation = variance * (1.0 - persistence * persistence)
+    for chunk in range(begin, end):
+        for i in range(cuts[chunk], cuts[chunk + 1]):
+            first, last = indptr[i], indptr[i + 1] - 1
+            if last < first:
+                continue
+            divergence = 0.0
+            expected, uncertain = 0.0, variance
+            for t in range(first, last + 1):
+                noise = 1.0 / precision[t]
+                total = uncertain + extra + noise
+                surprise = pull[t] * noise - expected
+                divergence += 0.5 * (np.log(total / noise) + surprise * surprise / total)
+                filtered = expected + uncertain / total * surprise
+                narrowed = uncertain * (extra + noise) / total
+                level[t], level_spread[t] = filtered, narrowed
+                expected = persistence * filtered
+                uncertain = persistence * persistence * narrowed + innovation
+            product[last] = 0.0
+            later, later_spread = 0.0, 0.0
+            for t in range(last, first - 1, -1):
+                here, v = level[t], level_spread[t]
+                if t < last:
+                    uncertain = persistence * persistence * v + innovation
+                    back = persistence * v / uncertain if uncertain > 0.0 else 0.0
+                    product[t] = back * later_spread
+                    here += back * (later - persistence * here)
+                    v += back * back * (later_spread - uncertain)
+                    level[t], level_spread[t] = here, v
+                    sums[chunk, NOW] += later * later + later_spread
+                    sums[chunk, BEFORE] += here * here + v
+                    sums[chunk, PRODUCT] += here * later + product[t]
+                later, later_spread = here, v
+                noise = 1.0 / precision[t]
+                left = pull[t] * noise
+                share = extra / (extra + noise)
+                sums[chunk, EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (
+                    1.0 - share
+                )
+                mean[t] = here + share * (left - here)
+                spread[t] = (1.0 - share) * (1.0 - share) * v + share * noise
+                # KL = E ln p(r|o) - ln p(r), the constants of both alike.
+                divergence -= 0.5 * precision[t] * ((left - mean[t]) ** 2 + spread[t])
+            sums[chunk, FIRST] += later * later + later_spread
+            sums[chunk, DIVERGENCE] += divergence
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def places(indptr: Any, times: Any, rows: Any, when: Any, place: Any) -> None:
+    """Write how many of a rater's sittings are earlier than a time, for each of these raters."""
+    for k in range(rows.size):
+        low, high = indptr[rows[k]], indptr[rows[k] + 1]
+        begin = low
+        while low < high:
+            middle = (low + high) // 2
+            if times[middle] < when[k]:
+                low = middle + 1
+            else:
+                high = middle
+        place[k] = low - begin
+
+
+# ------------------------------------------------------------------------------------------------
+# Moods of raters while ratings arrive: filtered as they come, smoothed now and then.
+#
+# `hemf.model.moods` has the model, `hemf.kernels.moods` the same for a batch fit. What is
+# believed of
+# a sitting is a row of a table. The sittings of a rater are linked in the order of time; where
+# not
+# every rating is listed, only the latest is known as theirs, and what is believed of others stays
+# as
+# it was.
+
+
+MEAN, SPREAD = range(2)
+"""Columns of moods: E o and Var o, which every row that is refreshed looks up."""
+LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
+"""Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the sitting and the same of
+r - E[a·b], as they were when this was believed; E l and Var l before any of them."""
+WIDTH = 6
+EARLIER, LATER, RATER = range(3)
+"""Columns of links."""
+RATERS, SITTINGS = 5, 6
+FILTER_SUMS = 7
+"""Of `hemf.kernels.moods`, without the divergence: how many raters and sittings there are."""
+GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to their optimum
+
+
+@inner
+def covariance(prior: Any, one: float, other: float) -> float:
+    """Cov(l(t), l(t+1)) that is best where these are their variances.
+
+    It is that of the exact posterior where the variances are; any other would be further from the
+    prior.
+    """
+    phi = prior[0]
+    if phi <= 0.0:
+        return 0.0
+    half = 0.5 * prior[1] * (1.0 - phi * phi) / phi
+    product = one * other
+    return float(product / (half + np.sqrt(half * half + product)))
+
+
+@inner
+def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
+    """E l and Var l at a time between two sittings; -1 is none."""
+    table, prior = sittings.table, sittings.prior
+    phi = prior[0]
+    innovation = prior[1] * (1.0 - phi * phi)
+    if earlier >= 0 and later >= 0:
+        share = phi / (1.0 + phi * phi)
+        one = np.float64(table[earlier, LEVEL_SPREAD])
+        other = np.float64(table[later, LEVEL_SPREAD])
+        both = one + other + 2.0 * covariance(prior, one, other)
+        level = share * (np.float64(table[earlier, LEVEL]) + np.float64(table[later, LEVEL]))
+        return level, share * share * both + innovation / (1.0 + phi * phi)
+    if earlier < 0 and later < 0:
+        return 0.0, np.float64(prior[1])
+    at = max(earlier, later)
+    return (
+        phi * np.float64(table[at, LEVEL]),
+        phi * phi * np.float64(table[at, LEVEL_SPREAD]) + innovation,
+    )
+
+
+@inner
+def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
+    """Return the sitting of a rater at a time; where it is not there, it begins.
+
+    Of what is believed of moods, nothing changes.
+    """
+    time, links, table, moods = sittings.time, sittings.links, sittings.table, sittings.moods
+    earlier, later = sittings.last[i], np.int64(-1)
+    while earlier >= 0 and time[earlier] > when:
+        later = earlier
+        earlier = np.int64(links[earlier, EARLIER])
+    if earlier >= 0 and time[earlier] == when:
+        return earlier  # type: ignore[no-any-return]
+    s = sittings.used[0]
+    sittings.used[0] += 1
+    expected, uncertain = ahead(sittings, earlier, later)
+    time[s] = when
+    table[s, LEVEL] = table[s, EXPECTED] = moods[s, MEAN] = expected
+    table[s, LEVEL_SPREAD] = table[s, UNCERTAIN] = uncertain
+    moods[s, SPREAD] = uncertain + sittings.prior[2]
+    table[s, PRECISION] = table[s, PULL] = 0.0
+    links[s, EARLIER] = links[s, LATER] = -1
+    links[s, RATER] = i
+    if complete:
+        links[s, EARLIER], links[s, LATER] = earlier, later
+        if earlier >= 0:
+            links[earlier, LATER] = s
+        if later >= 0:
+            links[later, EARLIER] = s
+        else:
+            sittings.last[i] = s
+    elif later >= 0:
+        links[s, RATER] = -1  # of the past, which nobody can look up
+    else:
+        if earlier >= 0:
+            links[earlier, RATER] = -1
+        sittings.last[i] = s
+    return s  # type: ignore[no-any-return]
+
+
+@inner
+def believe(sittings: Any, s: int) -> None:
+    """Write what is believed of a sitting, given what was before and the sums of its ratings."""
+    table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
+    level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
+    mean, whole = level, spread + extra
+    if table[s, PRECISION] > 0.0:
+        noise = 1.0 / np.float64(table[s, PRECISION])
+        left, total = np.float64(table[s, PULL]) * noise, spread + extra + noise
+        level += spread / total * (left - level)
+        spread *= (extra + noise) / total
+        share = extra / (extra + noise)
+        mean = level + share * (left - level)
+        whole = (1.0 - share) * (1.0 - share) * spread + share * noise
+    table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
+    moods[s, MEAN], moods[s, SPREAD] = mean, whole
+
+
+@inner
+def dot(mean: Any, other: Any) -> float:
+    """E[a·b]."""
+    product = 0.0
+    for t in range(mean.size):
+        product += np.float64(mean[t]) * np.float64(other[t])
+    return product
+
+
+@inner
+def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: Any) -> float:
+    """Take moods off these ratings of a list; return Σ w Var o."""
+    spread = 0.0
+    for k in range(low, high):
+        s = own.sitting[k]
+        values[k - low] -= rules.moods[s, MEAN]
+        spread += np.float64(other.weight[own.other[k]]) * rules.moods[s, SPREAD]
+    return spread
+
+
+@inner
+def filter_listed(
+    users: Any, items: Any, sittings: Any, rules: Any, i: int, s: int, published: Any
+) -> None:
+    """Bring the mood of a rater's latest sitting to its optimum, given what came before it.
+
+    All of its ratings are listed. The total of errors, which knows a rater as ``published``,
+    follows.
+    """
+    table, moods = sittings.table, sittings.moods
+    mean, spread = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
+    precision, pull, seen = 0.0, 0.0, 0.0
+    own = np.float64(users.weight[i]) / rules.noise
+    for k in range(users.start[i], users.start[i] + users.length[i]):
+        if users.sitting[k] == s:
+            j = users.other[k]
+            weight = own * items.weight[j]
+            value = np.float64(rules.levels[users.code[k]])
+            precision += weight
+            pull += weight * (value - dot(users.mean[i], items.mean[j]))
+            if rules.total.size > 0:
+                seen += weight * (value - dot(published, items.mean[j]))
+    table[s, PRECISION], table[s, PULL] = precision, pull
+    believe(sittings, s)
+    if rules.total.size > 0:
+        new, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
+        change = precision * (new * new - mean * mean + wide - spread) - 2.0 * seen * (new - mean)
+        rules.total[0] += rules.noise * change
+
+
+@inner
+def shift_sitting(
+    users: Any, items: Any, rules: Any, i: int, s: int, mean: float, spread: float, moment: Any
+) -> float:
+    """Correct h for a mood that was as given, but for the newest rating; return by how much Σ w r².
+
+    The newest is not in it yet.
+    """
+    change = 0.0
+    new, wide = np.float64(rules.moods[s, MEAN]), np.float64(rules.moods[s, SPREAD])
+    for k in range(users.start[i], users.start[i] + users.length[i] - 1):
+        if users.sitting[k] == s:
+            j = users.other[k]
+            weight = np.float64(items.weight[j])
+            value = np.float64(rules.levels[users.code[k]])
+            for t in range(moment.size):
+                moment[t] += weight * (mean - new) * items.mean[j, t]
+            change += weight * ((value - new) ** 2 - (value - mean) ** 2 + wide - spread)
+    return change
+
+
+@inner
+def filter_one(
+    users: Any, items: Any, sittings: Any, rules: Any, i: int, j: int, code: int, s: int,
+    expected: float,
+) -> None:  # fmt: skip
+    """Let a rating, of which this was ``expected`` without the mood, tell of its sitting."""
+    if sittings.last[i] == s:
+        table = sittings.table
+        weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
+        table[s, PRECISION] += weight
+        table[s, PULL] += weight * (np.float64(rules.levels[code]) - expected)
+        believe(sittings, s)
+
+
+@step
+def gather_chain(users: Any, items: Any, sittings: Any, rules: Any, i: int) -> None:
+    """Sum up what is left of the ratings of each sitting of a rater; those without any are gone."""
+    table, links = sittings.table, sittings.links
+    s = sittings.last[i]
+    while s >= 0:
+        table[s, PRECISION] = table[s, PULL] = 0.0
+        s = np.int64(links[s, EARLIER])
+    own = np.float64(users.weight[i]) / rules.noise
+    for k in range(users.start[i], users.start[i] + users.length[i]):
+        j = users.other[k]
+        weight = own * items.weight[j]
+        left = np.float64(rules.levels[users.code[k]]) - dot(users.mean[i], items.mean[j])
+        table[users.sitting[k], PRECISION] += weight
+        table[users.sitting[k], PULL] += weight * left
+    s = sittings.last[i]
+    while s >= 0:
+        earlier, later = np.int64(links[s, EARLIER]), np.int64(links[s, LATER])
+        if table[s, PRECISION] == 0.0:
+            links[s, RATER] = -1
+            if earlier >= 0:
+                links[earlier, LATER] = later
+            if later >= 0:
+                links[later, EARLIER] = earlier
+            else:
+                sittings.last[i] = earlier
+        s = earlier
+    sittings.smoothed[i] = users.count[i]
+
+
+@step
+def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
+    """Bring all moods of a rater to their optimum, given the sums of their ratings.
+
+    The total of errors follows; ``sums`` are added to.
+    """
+    table, links, prior, moods = sittings.table, sittings.links, sittings.prior, sittings.moods
+    phi, extra = prior[0], prior[2]
+    innovation = prior[1] * (1.0 - phi * phi)
+    first = sittings.last[i]
+    if first < 0:
+        return
+    while links[first, EARLIER] >= 0:
+        first = np.int64(links[first, EARLIER])
+    level, spread = 0.0, np.float64(prior[1])
+    s, last = first, first
+    while s >= 0:
+        table[s, EXPECTED], table[s, UNCERTAIN] = level, spread
+        noise = 1.0 / np.float64(table[s, PRECISION])
+        total = spread + extra + noise
+        level += spread / total * (np.float64(table[s, PULL]) * noise - level)
+        spread *= (extra + noise) / total
+        table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
+        level, spread = phi * level, phi * phi * spread + innovation
+        last = s
+        s = np.int64(links[s, LATER])
+    s, later, later_spread, change = last, 0.0, 0.0, 0.0
+    while s >= 0:
+        here, v = np.float64(table[s, LEVEL]), np.float64(table[s, LEVEL_SPREAD])
+        if s != last:
+            uncertain = phi * phi * v + innovation
+            back = phi * v / uncertain
+            product = back * later_spread
+            here += back * (later - phi * here)
+            v += back * back * (later_spread - uncertain)
+            table[s, LEVEL], table[s, LEVEL_SPREAD] = here, v
+            sums[NOW] += later * later + later_spread
+            sums[BEFORE] += here * here + v
+            sums[PRODUCT] += here * later + product
+        later, later_spread = here, v
+        precision, pull = np.float64(table[s, PRECISION]), np.float64(table[s, PULL])
+        noise = 1.0 / precision
+        left, share = pull * noise, extra / (extra + noise)
+        sums[EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (1.0 - share)
+        old, narrow = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
+        moods[s, MEAN] = here + share * (left - here)
+        moods[s, SPREAD] = (1.0 - share) * (1.0 - share) * v + share * noise
+        mean, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
+        change += precision * (mean * mean - old * old + wide - narrow) - 2.0 * pull * (mean - old)
+        sums[SITTINGS] += 1.0
+        s = np.int64(links[s, EARLIER])
+    sums[FIRST] += later * later + later_spread
+    sums[RATERS] += 1.0
+    if rules.total.size > 0:
+        rules.total[0] += rules.noise * change
+
+
+@kernel("int64[::1]", "int64[::1]", "int64[::1]", "int64", Sittings, "int64[::1]")
+def seat_all(rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, seats: Any) -> None:
+    """Write the sitting of each rating that is not taken out."""
+    for k in range(rows.size):
+        if codes[k] >= 0:
+            seats[k] = seat(sittings, rows[k], times[k], complete != 0)
+
+
+@kernel(
+    "int64[::1]", "int64[::1]", "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules,
+    Sittings, "int64[::1]",
+)  # fmt: skip
+def filter_all(
+    rows: Any, others: Any, codes: Any, previous: Any, times: Any, users: Any, items: Any,
+    rules: Any, sittings: Any, seats: Any,
+) -> None:  # fmt: skip
+    """Find the sittings of ratings that will not all be listed, and let new ones tell of them."""
+    for k in range(rows.size):
+        i, j = rows[k], others[k]
+        if codes[k] >= 0:
+            seats[k] = seat(sittings, i, times[k], False)
+            if previous[k] < 0:
+                expected = dot(users.mean[i], items.mean[j])
+                filter_one(users, items, sittings, rules, i, j, codes[k], seats[k], expected)
+
+
+@kernel("int64[::1]", Rows, Rows, Rules, Sittings, "int64", "float64[::1]")
+def smooth_all(
+    rows: Any, users: Any, items: Any, rules: Any, sittings: Any, gathers: Any, sums: Any
+) -> None:
+    """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
+    for k in range(rows.size):
+        if gathers != 0:
+            gather_chain(users, items, sittings, rules, rows[k])
+        smooth_chain(sittings, rules, rows[k], sums)
+
+
+@kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
+def recall_seats(user_rows: Any, item_rows: Any, users: Any, seats: Any) -> None:
+    """Write the sitting of each pair that is listed, or -1."""
+    for k in range(user_rows.size):
+        i, seats[k] = user_rows[k], -1
+        for at in range(users.start[i] + users.length[i] - 1, users.start[i] - 1, -1):
+            if users.other[at] == item_rows[k]:
+                seats[k] = users.sitting[at]
+                break

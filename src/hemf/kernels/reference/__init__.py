@@ -1,0 +1,1 @@
+"""The kernels in plain NumPy, to test the compiled ones against."""

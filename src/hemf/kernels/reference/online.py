@@ -1,0 +1,459 @@
+"""The kernels of `online` in plain NumPy: docs/model.md line by line.
+
+As in `reference`, nothing here is fast, and work is done in float64 whatever the storage. Arguments
+are the named tuples of `structures`, whose fields say what they hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hemf._typing import Float64Array
+from hemf.kernels.reference.rows import (
+    entropy,
+    free_part,
+    posteriors,
+    row_moments,
+    symmetric,
+    triangle,
+    with_leverage,
+)
+
+# -- the ratings of a row ------------------------------------------------------------------------
+
+
+def find(own: Any, i: int, j: int) -> int:
+    """Return where the newest rating of j by row i is listed, or -1."""
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[own.other[listed] == j]
+    return int(there[-1]) if there.size else -1
+
+
+def oldest(own: Any, i: int, j: int) -> int:
+    """Return where the oldest rating of j by row i is listed, or -1."""
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[own.other[listed] == j]
+    return int(there[0]) if there.size else -1
+
+
+def listed_at(own: Any, rules: Any, i: int, j: int, previous: int) -> int:
+    """Return where the rating of j that is replaced or taken out is listed, or -1.
+
+    Where repeats count, that is the newest with the ``previous`` code.
+    """
+    if not rules.repeats:
+        return find(own, i, j)
+    listed = np.arange(own.start[i], own.start[i] + own.length[i])
+    there = listed[(own.other[listed] == j) & (own.code[listed].astype(np.int64) == previous)]
+    return int(there[-1]) if there.size else -1
+
+
+def take_out(own: Any, i: int, position: int) -> None:
+    """Drop a listed rating of row i; later ones move down."""
+    end = own.start[i] + own.length[i]
+    for pool in (own.other, own.code):
+        pool[position : end - 1] = pool[position + 1 : end].copy()
+    own.length[i] -= 1
+
+
+def add_to_sums(own: Any, i: int, weight: float, r: float, n: Float64Array) -> None:
+    """Add a rating to what is summed up: w nnᵀ, w r n, w r² and w."""
+    own.gram[i] += weight * triangle(np.outer(n, n))
+    own.moment[i] += weight * r * n
+    own.square[i] += weight * r * r
+    own.settled[i] += weight
+
+
+def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> Float64Array:
+    """Return n_j had row i not rated it: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ².
+
+    Or n, where S is lost in rounding.
+    """
+    m, n = own.mean[i].astype(np.float64), other.mean[j].astype(np.float64)
+    S = symmetric(other.second[j].astype(np.float64)) - np.outer(n, n)
+    g = float(own.weight[i]) * float(other.weight[j]) / rules.noise
+    rounding = 1e-6 if own.mean.dtype == np.float32 else 1e-14
+    if g * float(np.sum(np.abs(m * n))) ** 2 * rounding > 0.1:
+        return np.asarray(n)
+    leverage = np.clip(g * m @ S @ m, 0.0, 0.8)
+    return np.asarray(n - S @ m * g * (r - m @ n) / (1.0 - leverage))
+
+
+def sum_up(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, n_other: int
+) -> None:
+    """Add a rating of row i to its sums, once those before have faded."""
+    for sums in (own.gram, own.moment, own.square, own.settled):
+        sums[i] *= keep
+    weight = float(other.weight[j])
+    if keep == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+        weight = renew(own, i, weight, rules.renewal)
+    r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
+    if rules.window > 0:
+        n = mean_without(own, other, rules, i, j, r)
+    add_to_sums(own, i, weight, r, n)
+
+
+def known_rows(other: Any) -> int:
+    """How many rows there are, without those at the end that have no rating yet."""
+    rated = np.flatnonzero(other.count)
+    return int(rated[-1]) + 1 if rated.size else 0
+
+
+def renew(own: Any, i: int, weight: float, renewal: float) -> float:
+    """Replace as much of a row's sums as a rating weighs by the rating; return its weight then."""
+    replaced = min(renewal * weight, float(own.settled[i]))
+    fade = 1.0 - replaced / own.settled[i]
+    for sums in (own.gram, own.moment, own.square, own.settled):
+        sums[i] *= fade
+    return weight + replaced
+
+
+def retire(
+    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, added: int,
+    n_own: int, n_other: int,
+) -> None:  # fmt: skip
+    """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
+    old = own.length[i] - rules.window
+    at = own.start[i] + max(old - added, 0)
+    for _ in range(min(old, added)):
+        j, code = int(own.other[at]), int(own.code[at])
+        there = oldest(other, j, i)
+        if there >= other.start[j] + other.length[j] - rules.window:
+            at += 1
+            continue
+        sum_up(own, other, rules, keep, i, j, code, n_other)
+        take_out(own, i, at)
+        if there >= 0:
+            sum_up(other, own, rules, other_keep, j, i, code, n_own)
+            take_out(other, j, there)
+
+
+def retire_all(
+    rows: Any, added: Any, own: Any, other: Any, rules: Any, keep: float, other_keep: float,
+    _memory: Any,
+) -> None:  # fmt: skip
+    """Sum up ratings of rows to which so many have been added."""
+    for i, n in zip(rows, added, strict=True):
+        retire(own, other, rules, keep, other_keep, i, n, own.count.size, other.count.size)
+
+
+# docs/model.md#forgetting
+def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
+    """Return what a summed rating weighs; once some have faded, as much as the others."""
+    if keep == 1.0:
+        return float(other.weight[j])
+    return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
+
+
+# docs/model.md#changed-rating
+def record(
+    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
+    n_other: int,
+) -> int:  # fmt: skip
+    """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
+    own.pending[i] += 1
+    position, has_sums = listed_at(own, rules, i, j, previous), own.gram.shape[1] > 0
+    if position >= 0:
+        own.code[position] = code
+        return 0
+    if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
+        G, worth, weight = own.gram[i].copy(), own.settled[i], fading(own, other, keep, i, j)
+        n = other.mean[j].astype(np.float64)
+        add_to_sums(own, i, -weight, float(rules.levels[previous]), n)
+        add_to_sums(own, i, weight, float(rules.levels[code]), n)
+        own.gram[i], own.settled[i] = G, worth
+        return 0
+    own.count[i] += 1
+    choose_one(own, other, i, j, 1.0)
+    if rules.window == 0:
+        sum_up(own, other, rules, keep, i, j, code, n_other)
+        return 1
+    end = own.start[i] + own.length[i]
+    own.other[end], own.code[end] = j, code
+    own.length[i] += 1
+    return 1
+
+
+def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
+    """Take note that j is among what row i has rated, or no longer is."""
+    if own.chosen.shape[1]:
+        own.chosen[i] += sign * other.voice[j]
+
+
+def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+    """Forget that row i rated j: the exact reverse of adding, where nothing was forgotten."""
+    own.pending[i] += 1
+    position = listed_at(own, rules, i, j, code)
+    if position >= 0:
+        take_out(own, i, position)
+    elif own.gram.shape[1] > 0:
+        weight, r = fading(own, other, keep, i, j), float(rules.levels[code])
+        add_to_sums(own, i, -weight, r, other.mean[j].astype(np.float64))
+    own.count[i] = max(own.count[i] - 1, 0)
+    choose_one(own, other, i, j, -1.0)
+    if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
+        for sums in (own.gram, own.moment, own.square, own.settled):
+            sums[i] = 0
+
+
+def record_all(
+    rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
+    keep: float, is_new: Any, *_memory: Any,
+) -> None:  # fmt: skip
+    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
+    for k, (i, j) in enumerate(zip(rows, others, strict=True)):
+        if codes[k] < 0:
+            withdraw(own, other, rules, keep, i, j, previous[k])
+            is_new[k] = 0
+        else:
+            is_new[k] = record(
+                own, other, rules, keep, i, j, codes[k], previous[k], other.count.size
+            )
+
+
+def data_part(
+    own: Any, other: Any, shared: Any, rules: Any, i: int
+) -> tuple[Float64Array, Float64Array, float]:
+    """Return G_i, h_i and Σ υ r²: the newest rating counts once, each before it γ times as much.
+
+    Listed ratings are taken against today's moments. Those summed up are older than all of them;
+    how uncertain the other rows are today is taken to be the same for each.
+    """
+    total = own.mean.shape[1]
+    G, h, squares, age = np.zeros((total, total)), np.zeros(total), 0.0, 1.0
+    for k in reversed(range(own.start[i], own.start[i] + own.length[i])):
+        j, r = own.other[k], float(rules.levels[own.code[k]])
+        weight = age * float(other.weight[j])
+        G += weight * symmetric(other.second[j].astype(np.float64))
+        h += weight * r * other.mean[j].astype(np.float64)
+        squares += weight * r * r
+        age *= shared.keep
+    if own.gram.shape[1] > 0:
+        uncertain = own.settled[i] * shared.spread.astype(np.float64)
+        G += age * symmetric(own.gram[i].astype(np.float64) + uncertain)
+        h += age * own.moment[i].astype(np.float64)
+        squares += age * own.square[i]
+    return G, h, squares
+
+
+def effective(count: int, keep: float) -> float:
+    """Return Σ_{k < count} γᵏ: how many ratings there are, each weighed by how old it is.
+
+    >>> effective(3, 1.0), effective(3, 0.5)
+    (3.0, 1.75)
+    """
+    return float(np.sum(keep ** np.arange(count)))
+
+
+# -- the posterior of a row ----------------------------------------------------------------------
+
+
+def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
+    """Return the communities that a row is weighed between: its own until it has grown by half.
+
+    In every eighth refresh of the side, whatever the row, all of them.
+    """
+    its_own = own.listed[i][own.listed[i] >= 0]
+    young = own.count[i] >= 1.5 * own.judged[i] or int(shared.totals[2]) % 8 == 0
+    if shared.log_weight.size > 1 and its_own.size and not (rules.thorough or young):
+        return its_own.astype(np.int64)
+    return np.arange(shared.log_weight.size)
+
+
+def likeliest(log_q: Float64Array, most: int, least_share: float) -> tuple[Any, Float64Array]:
+    """Return the likeliest communities, at most so many, best first, and their shares.
+
+    The best is there however small its share is.
+
+    >>> which, share = likeliest(np.log([0.2, 0.5, 0.25, 0.05]), 3, 0.1)
+    >>> which.tolist(), (share * 0.95).round(9).tolist()
+    ([1, 2, 0], [0.5, 0.25, 0.2])
+    """
+    q = np.exp(log_q - log_q.max())
+    q /= q.sum()
+    which = np.argsort(-q, kind="stable")[:most]
+    enough = q[which] >= least_share
+    enough[0] = True
+    which = which[enough]
+    return which, np.asarray(q[which] / q[which].sum())
+
+
+def give(own: Any, shared: Any, i: int, sign: float) -> None:
+    """Add what row i is on record for to the communities, or with a sign of -1 take it back."""
+    order = shared.free.size
+    for d, part in zip(own.listed[i], own.parts[i].astype(np.float64), strict=True):
+        if d >= 0:
+            shared.size[d] += sign * part[0]
+            shared.first[d] += sign * part[1 : 1 + order]
+            shared.scatter[d if shared.scatter.shape[0] > 1 else 0] += sign * part[1 + order :]
+    shared.totals[0] += sign * own.entropy[i]
+    shared.totals[1] += sign * float(own.weight[i]) * own.error[i]
+
+
+def said(own: Any, shared: Any, i: int) -> Float64Array:
+    """Return f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2."""
+    f = own.base[i].copy() if own.base.shape[1] else np.zeros(shared.free.size)
+    n = int(own.count[i])
+    if own.chosen.shape[1] and n > 0:
+        mean, scale, low, high = shared.logs
+        z = (np.clip(np.log(n), low, high) - mean) / scale if scale > 0.0 else 0.0
+        f += own.chosen[i] / np.sqrt(n) + np.array([z, z * z - 1.0]) @ shared.how_many
+    return np.asarray(f)
+
+
+class Posterior(NamedTuple):
+    """What has been found of a row: its communities, likeliest first, and its moments."""
+
+    communities: Any
+    share: Float64Array
+    means: Float64Array
+    given: Float64Array
+    second: Float64Array
+    error: float
+    considered: int
+    shift: Float64Array
+    entropy: float
+    information: float
+
+
+def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterior:
+    """Find the optimum of q(a_i, z_i); write its mean, which is all that forecasts look at."""
+    which = candidates(own, shared, rules, i)
+    data = data_part(own, other, shared, rules, i)
+    G, h = free_part(data[0], data[1], shared.free, shared.pinned)
+    f = said(own, shared, i)
+    h = h - G @ f  # what is left of the row is a - f
+    own_covariance = which if shared.precision.shape[0] > 1 else [0]
+    precision = np.array([triangle(P) for P in shared.precision[own_covariance]])
+    noise = rules.noise / float(own.weight[i])
+    means, covariances = posteriors(G, h, noise, precision, shared.natural_mean[which])
+    log_q = shared.log_weight[which].copy()
+    for c, (m, S) in enumerate(zip(means, covariances, strict=True)):
+        log_q[c] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
+    kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
+    means, covariances = means[kept], covariances[kept]
+    held, given, information = covariances, covariances, 0.0
+    if own.shift.shape[1]:
+        held, given, information = with_leverage(
+            covariances[0], shared.precision[0], own.leverage[i], len(means)
+        )
+    own.mean[i], second, error = row_moments(q, means + f, held, data, shared.free, shared.pinned)
+    half = entropy(q, covariances)
+    return Posterior(which[kept], q, means, given, second, error, which.size, f, half, information)
+
+
+def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
+    """Write what was found of a row, then q(τ_i); communities change by new less old."""
+    give(own, shared, i, -1.0)
+    if found.considered == shared.log_weight.size:
+        own.judged[i] = own.count[i]
+    own.membership[i], own.listed[i] = 0.0, -1
+    for slot, (d, share, m, S) in enumerate(zip(*found[:4], strict=True)):
+        own.listed[i, slot] = d
+        own.membership[i, d] = share
+        own.parts[i, slot] = share * np.concatenate([[1.0], m, triangle(S + np.outer(m, m))])
+    own.second[i], own.error[i] = found.second, max(found.error, 0.0)
+    own.shift[i] = found.shift[: own.shift.shape[1]]
+    own.entropy[i], own.information[i] = found.entropy, found.information
+    worth = effective(own.count[i], shared.keep)
+    shared.totals[3] += worth - own.worth[i]
+    own.worth[i] = worth
+    if shared.prior_shape > 0.0:
+        own.shape[i] = shared.prior_shape + 0.5 * worth
+        own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        own.weight[i] = own.shape[i] / own.rate[i]
+    give(own, shared, i, 1.0)
+    shared.totals[2] += 1.0
+    own.pending[i], own.touched[i] = 0, shared.totals[2]
+
+
+def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
+    """Bring q(a_i, z_i), then q(τ_i), to their optimum."""
+    publish(own, shared, i, weigh_row(own, other, shared, rules, i))
+
+
+def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, _memory: Any) -> None:
+    """Refresh rows one after the other."""
+    for i in rows:
+        refresh(own, other, shared, rules, i)
+    add_up(own, other, rules)
+
+
+def add_up(own: Any, other: Any, rules: Any) -> None:
+    """Σ τ υ E(r - a·b)² over all lists of a side, where that is kept."""
+    for i in range(own.count.size if rules.total.size else 0):
+        rules.total[0] *= i > 0
+        for k in range(own.start[i], own.start[i] + own.length[i]):
+            j, r = own.other[k], float(rules.levels[own.code[k]])
+            weight = float(own.weight[i]) * float(other.weight[j])
+            rules.total[0] += weight * expected_error(own, other, i, j, r)
+
+
+# -- one rating after the other ------------------------------------------------------------------
+
+
+def recall(users: Any, i: int, j: int) -> int:
+    """Return the code that a pair has in the history, or -1."""
+    position = find(users, i, j)
+    return int(users.code[position]) if position >= 0 else -1
+
+
+def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
+    """E(r - a·b)² = r² - 2 r m·n + tr(E[aaᵀ] E[bbᵀ])."""
+    A, B = (symmetric(side.second[row].astype(np.float64)) for side, row in ((own, i), (other, j)))
+    m, n = own.mean[i].astype(np.float64), other.mean[j].astype(np.float64)
+    return float(max(r * r - 2.0 * r * m @ n + np.trace(A @ B), 0.0))
+
+
+def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
+    """Whether a row is refreshed: too many of its ratings pending, or too much has changed."""
+    waited = own.pending[i] > shared.patience * own.count[i]
+    return bool(waited or other_shared.totals[2] - own.met[i] > shared.change)
+
+
+def stream(
+    user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
+    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, *_memory: Any,
+) -> None:  # fmt: skip
+    """Predict each rating, then learn it; ``spent`` is left alone.
+
+    What was found of a user waits to be published while only the user's own ratings come, where
+    their whole history is at hand: no other row reads it.
+    """
+    complete = rules.window < 0 and user_shared.keep == 1.0
+    waiting: tuple[int, Posterior] | None = None
+    n_users, n_items = known_rows(users), known_rows(items)
+    for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
+        n_users, n_items = max(n_users, i + 1), max(n_items, j + 1)
+        known = [(users, user_shared, i), (items, item_shared, j)]
+        left, right = (
+            s.mean[row] if s.count[row] or s.shift.shape[1] else c.expected for s, c, row in known
+        )
+        forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
+        if waiting is not None and waiting[0] != i:
+            publish(users, user_shared, *waiting)
+        previous = -1 if rules.repeats else recall(users, i, j)
+        record(users, items, rules, user_shared.keep, i, j, code, previous, n_items)
+        waiting = i, weigh_row(users, items, user_shared, rules, i)
+        if not complete:
+            publish(users, user_shared, *waiting)
+            waiting = None
+        record(items, users, rules, item_shared.keep, j, i, code, previous, n_users)
+        if due(items, item_shared, user_shared, j):
+            if waiting is not None:
+                publish(users, user_shared, *waiting)
+                waiting = None
+            refresh(items, users, item_shared, rules, j)
+            items.met[j] = user_shared.totals[2]
+        if rules.window > 0:
+            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, n_users, n_items)
+            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, n_items, n_users)
+        if rules.window == 0:
+            weight = float(users.weight[i]) * float(items.weight[j])
+            errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
+    if waiting is not None:
+        publish(users, user_shared, *waiting)
+    add_up(users, items, rules)

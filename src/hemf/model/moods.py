@@ -1,0 +1,152 @@
+"""The mood of a rater: an offset that moves slowly from one sitting of theirs to the next.
+
+docs/model.md#moods. Ratings that a rater gave at the same time are a
+sitting, t. They share the mood o_i(t) = l_i(t) + g_i(t): a level that lasts, l_i(0) ~ N(0, τ²) and
+l_i(t+1) = φ l_i(t) + N(0, τ²(1-φ²)), and what is of that sitting alone, g_i(t) ~ N(0, γ²).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hemf._typing import Float64Array, Int64Array
+
+LEAST_VARIANCE = 1e-9  # τ² and γ², of the ratings' variance
+MOST_PERSISTENT = 0.9999
+
+
+# docs/model.md#moods
+@dataclass(frozen=True)
+class MoodPrior:
+    """What is believed of moods before any rating, in units of the ratings' variance.
+
+    >>> round(MoodPrior(persistence=0.9, variance=0.1, extra=0.0).innovation, 3)
+    0.019
+    """
+
+    persistence: float = 0.9
+    """φ."""
+    variance: float = 0.03
+    """τ²."""
+    extra: float = 0.01
+    """γ²."""
+
+    @property
+    def innovation(self) -> float:
+        """Variance of what a step adds to the level."""
+        return self.variance * (1.0 - self.persistence**2)
+
+
+@dataclass(frozen=True)
+class MoodSums:
+    """What the prior is learnt from, over all raters and the steps between their sittings."""
+
+    first: float
+    """Σ E l(0)²."""
+    now: float
+    """Σ E l(t)² over steps."""
+    before: float
+    """Σ E l(t-1)² over steps."""
+    product: float
+    """Σ E l(t) l(t-1) over steps."""
+    extra: float
+    """Σ E g(t)²."""
+    divergence: float
+    """KL(q(l, g) ‖ p(l, g))."""
+    n_raters: int
+    n_sittings: int
+
+
+# docs/model.md#mood-prior
+def learn_mood_prior(prior: MoodPrior, sums: MoodSums) -> MoodPrior:
+    """φ, τ² and γ² that maximise E ln p(l, g | φ, τ², γ²).
+
+    Given φ the others are ratios of sums; φ itself, a root of a cubic, is found by search.
+    """
+    from scipy.optimize import minimize_scalar
+
+    n, n_steps = sums.n_sittings, sums.n_sittings - sums.n_raters
+    if n == 0:
+        return prior
+
+    def best_variance(persistence: float) -> float:
+        moved = sums.now - 2.0 * persistence * sums.product + persistence**2 * sums.before
+        return max((sums.first + moved / (1.0 - persistence**2)) / n, LEAST_VARIANCE)
+
+    def cost(persistence: float) -> float:
+        log_steps = n_steps * np.log1p(-(persistence**2))
+        return float(n * np.log(best_variance(persistence)) + log_steps)
+
+    persistence = prior.persistence
+    if n_steps:
+        found = minimize_scalar(
+            cost, bounds=(0.0, MOST_PERSISTENT), method="bounded", options={"xatol": 1e-6}
+        )
+        if cost(float(found.x)) < cost(persistence):
+            persistence = float(found.x)
+    return replace(
+        prior,
+        persistence=persistence,
+        variance=best_variance(persistence),
+        extra=max(sums.extra / n, LEAST_VARIANCE),
+    )
+
+
+@dataclass(frozen=True)
+class MoodPosterior:
+    """q(l) and q(o) of every sitting, raters one after the other."""
+
+    level: Float64Array
+    level_spread: Float64Array
+    product: Float64Array
+    """Cov(l(t), l(t+1)), 0 for the last of a rater."""
+    mean: Float64Array
+    """E o(t)."""
+    spread: Float64Array
+    """Var o(t)."""
+
+    @classmethod
+    def none(cls, n: int) -> MoodPosterior:
+        """Moods that are not there."""
+        return cls(*(np.zeros(n) for _ in range(5)))
+
+
+# docs/model.md#mood-at
+def mood_at(
+    prior: MoodPrior,
+    posterior: MoodPosterior,
+    indptr: Int64Array,
+    times: Int64Array,
+    rows: Int64Array,
+    when: Int64Array,
+    place: Int64Array,
+) -> tuple[Float64Array, Float64Array]:
+    """Mean and variance of raters' moods at these times, after ``place`` of their sittings.
+
+    At the time of a sitting it is that of the sitting, between two it is a step from either.
+    ``rows`` of -1 are strangers.
+    """
+    known = rows >= 0
+    begin = np.where(known, indptr[rows], 0)
+    count = np.where(known, indptr[rows + 1] - indptr[rows], 0)
+    expected = np.zeros(rows.size)
+    uncertain = np.full(rows.size, prior.variance)
+    level, spread = posterior.level, posterior.level_spread
+    phi, some = prior.persistence, count > 0
+    for is_end, at in ((some & (place == 0), begin), (some & (place == count), begin + count - 1)):
+        expected[is_end] = phi * level[at[is_end]]
+        uncertain[is_end] = phi**2 * spread[at[is_end]] + prior.innovation
+    inside = (place > 0) & (place < count)
+    later = (begin + place)[inside]
+    share = phi / (1.0 + phi**2)
+    expected[inside] = share * (level[later - 1] + level[later])
+    both = spread[later - 1] + spread[later] + 2.0 * posterior.product[later - 1]
+    uncertain[inside] = share**2 * both + prior.innovation / (1.0 + phi**2)
+    uncertain += prior.extra
+    there = np.flatnonzero(some & (place < count))
+    there = there[times[(begin + place)[there]] == when[there]]
+    sitting = (begin + place)[there]
+    expected[there], uncertain[there] = posterior.mean[sitting], posterior.spread[sitting]
+    return expected, uncertain

@@ -1,0 +1,1 @@
+"""Online variational Bayes (oVB): learning as ratings arrive."""

@@ -1,0 +1,482 @@
+"""Features of rows that learn online: what they say follows the ratings, and is learnt again.
+
+What features say of a row, f_i, changes with each of its ratings (`hemf.model.features`). Where
+all ratings are on record, the regression is fitted again whenever so many ratings have been learnt
+that its cost for each of them stays the same, and whenever all rows of a side have been refreshed
+at once, as in a sweep. What rows have given to their communities follows exactly. With a shorter
+history there is nothing to fit it to: it stays as it was, and tells of what arrives.
+
+What V leaves uncertain of a row, c_i, is that of the last time C was found; a newcomer's is what it
+is on average.
+
+A row counts with the features that it had when it was last refreshed, or its side regressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array, vstack
+
+from hemf._typing import OTHER, SIDES, Float64Array, Int64Array
+from hemf.batch.inputs import Given
+from hemf.batch.sweep import learn_features
+from hemf.data.features import as_parts
+from hemf.data.vocabulary import Vocabulary
+from hemf.errors import DataError, ParameterError
+from hemf.model import ridge
+from hemf.model.features import RATED, Design, given_part, implicit_blocks
+from hemf.model.layout import lower_triangle, pack
+from hemf.model.predictive import newcomer_moments
+from hemf.model.regression import Regression, UnknownFeatures
+from hemf.model.ridge import CovarianceSummary, Iterative, Solver
+from hemf.model.side import OnlineShift, Side
+from hemf.online import features as online_features
+from hemf.online.store import RowStore
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+    from hemf.online.learner import Learner
+    from hemf.online.options import OnlineOptions
+    from hemf.online.state import OnlineState
+
+
+AGAIN = 0.25  # ratings learnt, for each on record, after which a regression is fitted again
+CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found anew each time
+CHUNK = 16_384  # rows whose parts are turned to double precision at a time
+
+
+@dataclass
+class RowFeatures:
+    """The features of one side's rows that were given, and when they were last learnt from."""
+
+    given: csr_array
+    """Of the first rows, (rows, G); those after them have none."""
+    due_at: float = 0.0
+    """Ratings learnt when the regression is to be fitted again."""
+    looked_at: float = 0.0
+    """Refreshes of the side when what features say on average was last looked at."""
+    rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
+    """That: of all features, and of those that ratings make."""
+    waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows that have not been refreshed yet; what is expected of them is for `welcome` to say."""
+    later: dict[int, csr_array] = field(default_factory=dict)
+    """Features that have come for rows since; see `together`."""
+
+    def joined(self, n_rows: int) -> csr_array:
+        """Return the features of all rows as one table; nothing here changes."""
+        if not self.later and self.given.shape[0] >= n_rows:
+            return self.given
+        old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
+        rows = np.array(sorted(self.later), np.int64)
+        kept = ~np.isin(old.row, rows)
+        own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
+        if rows.size:
+            new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
+            own, columns = [*own, rows[new.row]], [*columns, new.col]
+            values = [*values, new.data.astype(old.dtype)]
+        place = np.concatenate(own), np.concatenate(columns)
+        return csr_array(coo_array((np.concatenate(values), place), shape=shape))
+
+    def together(self, n_rows: int) -> csr_array:
+        """Return the features of all rows, now as one table."""
+        self.given, self.later = self.joined(n_rows), {}
+        return self.given
+
+    def of(self, row: int) -> csr_array | None:
+        """Return the features of one row, if it has any."""
+        known = self.given.shape[0]
+        own = self.later.get(row)
+        if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
+            own = self.given[row : row + 1]
+        return own if own is not None and own.nnz else None
+
+
+# -- beginnings ----------------------------------------------------------------------------------
+
+
+def told(sides: dict[str, Side], name: str) -> list[str]:
+    """Return which tables of a side's rows features need, see `hemf.online.store`."""
+    own, other = sides[name].regression, sides[OTHER[name]].regression
+    tables = [] if own is None else ["shift", "base"]
+    if own is not None and RATED in own.design.names:
+        tables.append("chosen")
+    if other is not None and RATED in other.design.names:
+        tables.append("voice")
+    return tables
+
+
+def adopt(state: OnlineState) -> None:
+    """Go on from the regressions of a fit; rows have given nothing to communities yet."""
+    for name, side in state.sides.items():
+        if side.regression is not None:
+            state.features[name] = RowFeatures(given_part(side.regression.design))
+            speak(state, name, side.regression)
+            state.stores[name].leverage[:] = side.regression.leverage
+            state.stores[name].scatter += pack(side.regression.penalty[None])
+            postpone(state, name)
+            look(state, name)
+
+
+def speak(state: OnlineState, name: str, regression: Regression) -> None:
+    """Write what a regression says of the rows as they are."""
+    store, words = state.stores[name], regression.coefficient_blocks
+    store.base[:] = state.features[name].together(store.n_rows) @ words.given
+    chosen = np.zeros((store.n_rows, 0))
+    if words.has_rated:
+        voice = state.stores[OTHER[name]].voice
+        voice[:] = 0.0
+        voice[: words.rated.shape[0]] = words.rated
+        indptr, indices, _ = store.history.to_rows()
+        shape = (store.n_rows, voice.shape[0])
+        chosen = csr_array((np.ones(indices.size), indices, indptr), shape=shape) @ voice
+        store.chosen[:] = chosen
+    store.shift[:] = words.shift(store.base, chosen, store.count)
+
+
+def point(state: OnlineState, name: str) -> None:
+    """Let a side know what features say of its rows."""
+    features, side = state.features.get(name), state.sides[name]
+    if features is None or features.rests is None or side.regression is None:
+        return
+    side.online_shift = OnlineShift(
+        state.stores[name].shift, *features.rests, variance_solver(side.regression)
+    )
+
+
+def variance_solver(regression: Regression) -> Solver | None:
+    """Return what knows C well enough at no great cost; None is the regression's own solver."""
+    if is_exact(regression.design):
+        return None
+    return Iterative(regression.design.weighted(regression.information))
+
+
+def is_exact(design: Design) -> bool:
+    """Whether C is found anew with each regression, as in a batch fit."""
+    smaller = min(design.n_rows, design.n_columns)
+    return smaller <= CHEAP or smaller > ridge.DIRECT
+
+
+# -- the regression ------------------------------------------------------------------------------
+
+
+def is_due(state: OnlineState, name: str) -> bool:
+    """Whether a side's regression is to be fitted again."""
+    features = state.features.get(name)
+    return features is not None and state.is_complete and state.seen >= features.due_at
+
+
+def postpone(state: OnlineState, name: str) -> None:
+    """Take note that a side's regression has been fitted."""
+    state.features[name].due_at = state.seen + AGAIN * max(state.n_ratings, 1)
+
+
+def learn(state: OnlineState, name: str) -> bool:
+    """Bring C and the λ_b to their optimum, or nearer to it, where all rows are fresh.
+
+    Return whether that changes the rows. Where rows and columns are many, but batch fits factorise
+    a matrix of them nevertheless, C and the λ_b stay as the last fit left them.
+    """
+    side, store = state.sides[name], state.stores[name]
+    if side.regression is None or not state.is_complete or not is_exact(side.regression.design):
+        return False
+    here = _renewed(state, name)
+    information = np.where(here, store.information, 0.0)
+    if not learn_features(side, information, move=state.options.evb is not None):
+        return False
+    state.keep(name)
+    store.leverage[:] = side.regression.leverage
+    _take(state, name, side.regression)
+    return True
+
+
+def regress(state: OnlineState, name: str) -> None:
+    """Bring M to its optimum for the rows as they are, or nearer to it; all else follows."""
+    side = state.sides[name]
+    if side.regression is None or not state.is_complete:
+        return
+    here = _renewed(state, name)
+    targets = side.factor_means - side.membership.astype(np.float64) @ side.communities.mean
+    targets[~here] = 0.0
+    exact = is_exact(side.regression.design)
+    _take(state, name, (side.regression.fitted if exact else side.regression.moved)(targets))
+    postpone(state, name)
+    look(state, name)
+
+
+def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
+    """Let a side's regression be of the features that rows have by now; return which have any."""
+    side, store = state.sides[name], state.stores[name]
+    assert side.regression is not None
+    here: npt.NDArray[np.bool_] = (store.listed >= 0).any(axis=1)
+    side.regression = extended(side.regression, design_now(state, name, here), store.leverage)
+    return here
+
+
+def _take(state: OnlineState, name: str, regression: Regression) -> None:
+    """Let rows and communities follow another regression."""
+    side, store = state.sides[name], state.stores[name]
+    state.keep(name)
+    state.keep(OTHER[name], only=["voice"])
+    side.regression, shift = regression, store.shift.copy()
+    speak(state, name, regression)
+    move_parts(store, store.shift - shift)
+    store.scatter += pack(regression.penalty[None])
+    side.statistics = store.statistics
+
+
+def look_back(state: OnlineState, name: str) -> None:
+    """Fit a side's regression again: where C is learnt with it, after all rows are refreshed."""
+    store, regression = state.stores[name], state.sides[name].regression
+    if regression is not None and is_exact(regression.design):
+        state.refresh(name, np.arange(store.n_rows))
+    else:
+        regress(state, name)
+
+
+def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> Design:
+    """Return the features that a side's rows have by now; those not ``here`` have none."""
+    store = state.stores[name]
+    regression = state.sides[name].regression
+    assert regression is not None
+    design, given = regression.design, state.features[name].together(store.n_rows)
+    if not here.all():
+        entries = coo_array(given)
+        kept = here[entries.row]
+        place = entries.row[kept], entries.col[kept]
+        given = csr_array(coo_array((entries.data[kept], place), shape=given.shape))
+    blocks = {
+        called: given[:, design.block(b)]
+        for b, called in enumerate(design.names)
+        if design.block(b).stop <= given.shape[1]
+    }
+    if RATED in design.names:
+        indptr, indices, _ = store.history.to_rows()
+        blocks |= implicit_blocks(indptr, indices, state.stores[OTHER[name]].n_rows)
+    return Design.of(blocks, design.values.dtype.type)
+
+
+def extended(before: Regression, design: Design, leverage: Float64Array) -> Regression:
+    """Return the same belief of a design with more columns at the end of blocks, and other rows.
+
+    New columns are at their prior, and new rows hold no information about V;
+    ``leverage`` is what it leaves uncertain of all rows.
+    """
+    more = design.widths - before.design.widths
+    coefficients = np.zeros((design.n_columns, before.coefficients.shape[1]))
+    for b, width in enumerate(before.design.widths.tolist()):
+        begin = design.block(b).start
+        coefficients[begin : begin + width] = before.coefficients[before.design.block(b)]
+    covariance = CovarianceSummary(
+        trace=before.covariance.trace + more / before.precision,
+        log_det=before.covariance.log_det - float(more @ np.log(before.precision)),
+        weighted_leverage=before.covariance.weighted_leverage,
+    )
+    information = np.zeros(design.n_rows)
+    information[: before.information.size] = before.information
+    return Regression(
+        design, coefficients, before.precision, covariance, information, leverage.copy()
+    )
+
+
+def move_parts(store: RowStore, change: Float64Array) -> None:
+    """Let what rows have given to communities be of a_i - f_i for other f_i, and add it up anew.
+
+    Of y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
+    """
+    order = store.layout.order
+    left, right = lower_triangle(order)
+    first, scatter = np.zeros_like(store.first), np.zeros_like(store.scatter)
+    for begin in range(0, store.n_rows, CHUNK):
+        rows = slice(begin, min(store.n_rows, begin + CHUNK))
+        d = change[rows]
+        products = d[:, left] * d[:, right]
+        for slot in range(store.listed.shape[1]):
+            listed, given = store.listed[rows, slot], store.parts[rows, slot]
+            there = np.flatnonzero(listed >= 0)
+            part, q = given[there].astype(np.float64), given[there, :1].astype(np.float64)
+            m, away = part[:, 1 : 1 + order], d[there]
+            part[:, 1 + order :] += q * products[there]
+            part[:, 1 + order :] -= m[:, left] * away[:, right] + away[:, left] * m[:, right]
+            m -= q * away
+            given[there] = part
+            part = given[there].astype(np.float64)  # as it is stored
+            np.add.at(first, listed[there], part[:, 1 : 1 + order])
+            if scatter.shape[0] == 1:
+                scatter[0] += part[:, 1 + order :].sum(axis=0)
+            else:
+                np.add.at(scatter, listed[there], part[:, 1 + order :])
+    store.first[:], store.scatter[:] = first, scatter
+
+
+# -- newcomers -----------------------------------------------------------------------------------
+
+
+def look(state: OnlineState, name: str) -> None:
+    """See what features say of rows on average: that is what newcomers are expected to be like."""
+    features, store = state.features[name], state.stores[name]
+    here = (store.listed >= 0).any(axis=1)
+    rows = here if here.any() else slice(None)
+    shift = store.shift[rows]
+    features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
+    features.looked_at = float(store.totals[2])
+    state.sides[name]._stranger = None
+    point(state, name)
+
+
+def look_again(state: OnlineState, name: str) -> None:
+    """Do so once as many rows have been refreshed as there are."""
+    features, store = state.features.get(name), state.stores[name]
+    if features is not None and store.totals[2] - features.looked_at >= store.n_rows:
+        look(state, name)
+
+
+def give(state: OnlineState, name: str, rows: Int64Array, encoded: csr_array) -> None:
+    """Take over features of rows, whatever they had before; those with ratings are refreshed."""
+    features, store, side = state.features[name], state.stores[name], state.sides[name]
+    assert side.regression is not None
+    state.keep(name, rows)
+    store.base[rows] = encoded @ side.regression.coefficient_blocks.given
+    encoded = csr_array(encoded, dtype=features.given.dtype)
+    for k, row in enumerate(rows.tolist()):
+        features.later[row] = encoded[k : k + 1]
+    here = (store.listed[rows] >= 0).any(axis=1)
+    if here.any():
+        state.refresh(name, np.sort(rows[here]), learn=False)
+    welcome(state, name)
+
+
+def expect(state: OnlineState, name: str, first: int) -> None:
+    """Take note of new rows, from ``first`` on."""
+    features = state.features.get(name)
+    if features is not None:
+        new = np.arange(first, state.stores[name].n_rows)
+        regression = state.sides[name].regression
+        assert regression is not None
+        state.stores[name].leverage[new] = regression.mean_leverage
+        features.waiting = np.concatenate([features.waiting, new])
+
+
+def welcome(state: OnlineState, name: str) -> None:
+    """Let rows without a rating be what their features say, today."""
+    features, store, side = state.features.get(name), state.stores[name], state.sides[name]
+    if features is None or not features.waiting.size:
+        return
+    rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
+    state.keep(name, rows, only=("mean", "second"))
+    features.waiting = rows
+    store.mean[rows], store.second[rows] = side.stranger
+    found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
+    if found:
+        told, described = csr_array(vstack([*found.values()])), [*found]
+        moments = newcomer_moments(side, told, store.count)
+        store.mean[described], store.second[described] = moments.mean, moments.second
+
+
+# ------------------------------------------------------------------------------------------------
+# Features that come after the fit: of rows that are known, and of those that may come.
+
+
+More = dict[str, tuple[list[Any], csr_array]]
+"""Ids and encoded features of each side that there are any of."""
+
+
+def read_more(model: HeMF, features: dict[str, Any]) -> More:
+    """Encode features as those of the fit were; labels that were not there say nothing."""
+    more = {}
+    for side, table in features.items():
+        if table is not None:
+            more[side] = given_at_fit(model, side).encoder.encode(table)
+    return more
+
+
+def given_at_fit(model: HeMF, side: str) -> Given:
+    """Return the features that a side was fitted with; an error where there were none."""
+    given = model._given.get(side)
+    if given is None:
+        begun = "was fitted" if hasattr(model, "state_") else "has to be fitted first, and not"
+        raise DataError(
+            f"{side}_features: what they mean is learnt by fit, and this model {begun} without "
+            f"features of {side}s; call fit with them",
+            value=side,
+        )
+    return given
+
+
+def visitor_row(model: HeMF, features: Any) -> csr_array:
+    """Encode the features of one visitor; names that a mapping lacks are missing values."""
+    encoder = given_at_fit(model, "user").encoder
+    tables: list[Any] = []
+    for part, row in enumerate(as_parts(features) if encoder.parts > 1 else [features]):
+        if isinstance(row, Mapping):
+            known = encoder.columns(part)
+            if row and known and not {*map(str, row)} & {*known}:
+                raise DataError(
+                    f"features: none of {', '.join(map(str, row))} is a column that was learnt of; "
+                    f"these are {', '.join(known)}",
+                    value=[*row],
+                )
+            row = {**dict.fromkeys(encoder.columns(part)), **row}
+        tables.append({"visitor": row})
+    return encoder.encode(tables)[1]
+
+
+def take_more(given: Mapping[str, Given], learner: Learner, more: More) -> dict[str, Given]:
+    """Give known rows their features; return those ``given`` with the others among newcomers'."""
+    kept = dict(given)
+    for side, (ids, encoded) in more.items():
+        rows = known(learner, side).rows(ids)
+        here = rows >= 0
+        if here.any():
+            online_features.give(learner.state, side, rows[here], csr_array(encoded[here]))
+        new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
+        kept[side] = _joined(kept[side], known(learner, side), new, csr_array(encoded[~here]))
+    return kept
+
+
+def introduce(all_given: Mapping[str, Given], learner: Learner, before: dict[str, int]) -> None:
+    """Give the rows that were added since there were so many what is known of their ids."""
+    for side, given in all_given.items():
+        ids = known(learner, side)
+        if len(ids) > before[side] and len(given.newcomers):
+            places = given.newcomers.rows(ids.ids[before[side] :])
+            here = places >= 0
+            if here.any():
+                rows = before[side] + np.flatnonzero(here)
+                encoded = csr_array(given.features[places[here]])
+                online_features.give(learner.state, side, rows, encoded)
+
+
+def known(learner: Learner, side: str) -> Vocabulary:
+    """Return the ids of a side's rows."""
+    return learner.users if side == "user" else learner.items
+
+
+def sizes(learner: Learner) -> dict[str, int]:
+    """Return how many rows there are of each side."""
+    return {side: learner.state.stores[side].n_rows for side in SIDES}
+
+
+def check_beginning(model: HeMF, options: OnlineOptions) -> None:
+    """Refuse to begin from nothing where features could never be learnt of."""
+    if model.implicit_features and options.window != -1:
+        raise ParameterError(
+            f"implicit_features={model.implicit_features!r}: with no fit to begin with, what it "
+            "means to have rated something is learnt from all ratings so far; set "
+            'history="full", or call fit with some of the ratings first',
+            value=model.history,
+        )
+
+
+def _joined(given: Given, rows: Vocabulary, new: list[Any], encoded: csr_array) -> Given:
+    """Return newcomers with more of them; those that have become rows since are left out."""
+    ids = given.newcomers.ids.tolist()
+    again = set(new)
+    stay = np.array([id not in again and id not in rows for id in ids], bool)
+    features = csr_array(vstack([given.features[stay], encoded]))
+    kept = [id for id, stays in zip(ids, stay, strict=True) if stays]
+    return Given(given.encoder, Vocabulary([*kept, *new]), features)

@@ -1,0 +1,378 @@
+"""Undo of what a call has changed of a state that learns online.
+
+Learning changes large arrays in place. Before something is changed, a function that puts it back
+is added to the journal: `RowStore.keep` and others do so. To undo is to call these functions, the
+latest first.
+
+Each of them writes values, it adds or subtracts nothing. So to call them all once more, whatever
+part of them was called before, has the same result: an undo that was cut short by an exception is
+finished by beginning it again. For the same reason something may be kept twice: the earlier value
+is written last.
+
+What is added to the journal before a change is made is undone even if the change was never made,
+or only a part of it.
+
+Rows and lists are copied to a `Buffer`. One that a call no longer needs is used again by a later
+call, as new memory is far slower to write to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf.errors import BusyError
+
+if TYPE_CHECKING:
+    from hemf.queries.fitted import Fitted
+
+
+Undo = Callable[[], None]
+
+LEAST_BUFFER = 2**13  # numbers of 64 bits
+MOST_SPARE = 2**22  # the same, of a buffer that is kept for later calls
+N_SPARE = 2  # buffers that are kept
+
+
+Buffer = npt.NDArray[np.int64]
+"""Memory for copies; the first number says how many are in use: `hemf.kernels.undo`."""
+
+_spare: list[Buffer] = []
+_stamps = itertools.count(1)
+
+
+class Journal:
+    """Functions that put things back, in the order in which the things were changed.
+
+    >>> journal, numbers = Journal(), {"a": 1}
+    >>> journal.add(mappings_of([numbers]))
+    >>> numbers["b"] = 2
+    >>> journal.undo()
+    >>> numbers
+    {'a': 1}
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        """Whether what changes is to be kept."""
+        self._undo: list[Undo] = []
+        self._whole: dict[Any, Any] = {}
+        self.stamp = next(_stamps)
+        """Number of its own that rows get which are kept: `hemf.kernels.undo`."""
+        self._buffer: Buffer | None = None
+        self._was_undone = False
+
+    def room(self, size: int) -> tuple[Buffer, int]:
+        """Return a buffer with room for a copy of this size, and where that is: begun, and empty.
+
+        >>> buffer, at = Journal().room(3)
+        >>> at, int(buffer[at])
+        (1, 0)
+        """
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._new_buffer(size, 0)
+        at: int = buffer.item(0)
+        if at + size > buffer.size:
+            buffer, at = self._new_buffer(size, 2 * buffer.size), 1
+        buffer[at] = 0
+        return buffer, at
+
+    def _new_buffer(self, size: int, least: int) -> Buffer:
+        """Go on in another buffer; whoever puts things back holds the one before."""
+        buffer = None
+        with suppress(IndexError):
+            buffer = _spare.pop()
+        if buffer is None or buffer.size < max(size + 1, least):
+            buffer = np.empty(max(size + 1, least, LEAST_BUFFER), np.int64)
+        buffer[0] = 1
+        self._buffer = buffer
+        return buffer
+
+    def add(self, undo: Undo) -> None:
+        """Add a function that puts something back; call this before it is changed."""
+        self._undo.append(undo)
+
+    def once(self, key: Any, owner: Any) -> bool:
+        """Whether it is the first time since the last `mark` that this is asked of an owner."""
+        key = id(owner), key
+        if key in self._whole:
+            return False
+        self._whole[key] = owner  # alive, so that no other object can have its id
+        return True
+
+    def has(self, key: Any, owner: Any) -> bool:
+        """Whether `once` was asked this since the last `mark`."""
+        return (id(owner), key) in self._whole
+
+    def mark(self) -> int:
+        """Return a place to go back to; what changes from now on is kept once more."""
+        self._forget_kept()
+        return len(self._undo)
+
+    def _forget_kept(self) -> None:
+        self._whole, self.stamp = {}, next(_stamps)
+
+    def close(self) -> None:
+        """Let everything stay as it is now."""
+        self.is_open = False
+        self._undo, self._whole = [], {}
+        buffer = vars(self).pop("_buffer", None)  # in one step: it must not be given back twice
+        # An undo that was interrupted by another one, in a signal handler, may still be reading.
+        is_free = buffer is not None and not self._was_undone
+        if is_free and buffer.size <= MOST_SPARE and len(_spare) < N_SPARE:
+            _spare.append(buffer)
+
+    def undo(self, mark: int = 0) -> None:
+        """Put everything back as it was at the beginning, or at a mark."""
+        self._was_undone = True
+        for undo in reversed(self._undo[mark:]):
+            undo()
+        self._forget_kept()
+        del self._undo[mark:]
+
+
+def restore(mapping: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """Give a dictionary the content that it had.
+
+    >>> numbers = {"a": 1, "b": 2}
+    >>> restore(numbers, {"a": 0})
+    >>> numbers
+    {'a': 0}
+    """
+    mapping.update(before)
+    if len(mapping) > len(before):
+        for key in [*mapping]:
+            if key not in before:
+                mapping.pop(key, None)
+
+
+def mappings_of(mappings: list[dict[Any, Any]]) -> Undo:
+    """Return a function that gives dictionaries the content that they have now."""
+    return partial(_restore_all, [(mapping, mapping.copy()) for mapping in mappings])
+
+
+def _restore_all(kept: list[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
+    for mapping, before in kept:
+        restore(mapping, before)
+
+
+def content_of(*arrays: Any) -> Undo:
+    """Return a function that gives arrays the values that they have now."""
+    return partial(_write_all, [(array, array.copy()) for array in arrays])
+
+
+def _write_all(kept: list[tuple[Any, Any]]) -> None:
+    for array, before in kept:
+        array[...] = before
+
+
+def rows_of(arrays: list[Any], rows: Any = None) -> Undo:
+    """Return a function that gives these rows of arrays the values that they have now."""
+    if rows is None:
+        return content_of(*arrays)
+    if rows.size == 1:  # in a third of the time
+        rows = int(rows[0])
+        kept = [array[rows].copy() if array.ndim > 1 else array[rows] for array in arrays]
+    else:
+        rows = rows.copy()
+        kept = [array.take(rows, axis=0) for array in arrays]
+
+    def undo() -> None:
+        for array, before in zip(arrays, kept, strict=True):
+            array[rows] = before
+
+    return undo
+
+
+def generator_state(rng: np.random.Generator) -> Undo:
+    """Return a function that lets a generator draw again what it will draw from now on."""
+    source = rng.bit_generator
+    return partial(setattr, source, "state", source.state)
+
+
+# ------------------------------------------------------------------------------------------------
+# Calls that change a model wholly or not at all, whatever exception strikes, and wherever.
+#
+# An exception may come from another thread or from a signal handler, between any two steps of the
+# interpreter: within ``finally`` blocks, in functions that leave a context, in the code that
+# undoes
+# what was done. So nothing here depends on a step that has to follow another one.
+#
+# - A call first hangs itself on the model (``_pending``). From then on, to whoever asks the
+# model,
+#   the call is either still running or was cut short.
+# - It keeps what it is about to change in a `Journal`, before it is changed, and changes no
+#   attribute of the model. Its last step, one update of a dictionary within the interpreter,
+# gives
+#   the model its new attributes and takes the call off it: before that the model is the old one,
+#   with changes that will be undone, after it the new one.
+# - A call that was cut short is undone by whoever asks for the model's state next
+# (`Fitted.state_`,
+#   which every method does before anything else): as a rule by the call itself, on its way out.
+#   An undo that is cut short in turn stays on the model, and is begun again by the next.
+# - Whether a call is running must not be a flag, which an exception could leave at the wrong
+# value.
+#   The interpreter knows it of generators, so a call is one: it runs from its only ``next`` until
+# it
+#   returns or raises. Therefore a signal handler that asks the model in the middle of a call, in
+# the
+#   same thread, does not undo it.
+#
+# Other threads wait for the model's lock, which is taken by ``with`` and is part of the
+# interpreter:
+# between taking it and entering the block, as between leaving the block and releasing it, there
+# is
+# no step where CPython looks for signals or exceptions of other threads. So it cannot stay
+# locked.
+
+
+Work = Callable[[Journal], dict[str, Any]]
+"""Changes things, which it keeps before, and returns the attributes that a model gets thereby."""
+
+
+class Call:
+    """A call that changes a model, and how to undo it."""
+
+    def __init__(self, model: Fitted, work: Work) -> None:
+        self.journal = Journal()
+        steps = self._run(model, work)
+        assert isinstance(steps, GeneratorType)
+        self._steps = steps
+
+    def _run(self, model: Fitted, work: Work) -> Generator[None, None, None]:
+        vars(model)["_pending"] = self
+        attributes = {**work(self.journal), "_pending": None}
+        vars(model).update(attributes)
+        if False:
+            yield  # a generator: the interpreter knows whether it is running
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and neither ended nor raised an exception."""
+        return bool(self._steps.gi_running)
+
+    def run(self) -> None:
+        """Run it to its end.
+
+        A generator that has ended refers to nothing. One that waited at a ``yield`` would refer to
+        this object, which refers to it: only garbage collection would free them, and with them the
+        ratings of the call. A collection of all objects of the process takes longer than dozens of
+        calls, and each such call would bring the next one nearer.
+        """
+        next(self._steps, None)
+
+
+def change(model: Fitted, work: Work) -> None:
+    """Let work change a model: to its end, or not at all."""
+    call = Call(model, work)
+    try:
+        call.run()
+    finally:
+        settle(model)
+        if vars(model).get("_pending") is not call:
+            call.journal.close()
+
+
+def settle(model: Fitted) -> None:
+    """Undo a call that was cut short, if there is one; wait for one that is running elsewhere."""
+    if vars(model).get("_pending") is None:
+        return
+    with lock_of(model):
+        pending: Call | None = vars(model).get("_pending")
+        if pending is not None and not pending.is_running:
+            pending.journal.undo()
+            vars(model)["_pending"] = None
+            pending.journal.close()
+
+
+def check_idle(model: Fitted) -> None:
+    """Raise BusyError inside a call that changes the model; its lock must be held.
+
+    Only a signal handler can be there: it runs in the thread that holds the lock.
+    """
+    settle(model)
+    if vars(model).get("_pending") is not None:
+        raise BusyError(
+            "the model is learning, and a signal handler asks for a copy or a file of it in the "
+            "middle of that; let the handler set a flag, and save when partial_fit has returned"
+        )
+
+
+def lock_of(model: Fitted) -> threading.RLock:
+    """Return what threads that ask a model, or let it learn, wait for."""
+    lock: threading.RLock = vars(model).setdefault("_lock", threading.RLock())
+    return lock
+
+
+# ------------------------------------------------------------------------------------------------
+# Steps that Ctrl-C must not cut in two.
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let what is begun end: Ctrl-C is answered after the block, not within it.
+
+    Only the main thread is ever interrupted, so anywhere else there is nothing to do.
+
+    >>> with uninterrupted():
+    ...     done = True
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if isinstance(before, _Held) and not before.is_within(sys._getframe()):
+        before = before.before
+    if before is None:  # set by code outside Python, which could not be put back
+        yield
+        return
+    held = _Held(before, sys._getframe(2))
+    try:  # what answers Ctrl-C is put back even if another exception comes while it is changed
+        signal.signal(signal.SIGINT, held)
+        yield
+    finally:
+        try:
+            signal.signal(signal.SIGINT, before)
+        except BaseException:
+            signal.signal(signal.SIGINT, before)
+            raise
+    if held.came and callable(before):
+        before(*held.came[0])
+
+
+class _Held:
+    """Takes note of Ctrl-C while a block runs.
+
+    Where another exception has kept the block from putting back what answers Ctrl-C, this does so
+    the first time that it is called after the function with the block has ended.
+    """
+
+    def __init__(self, before: Any, frame: FrameType) -> None:
+        self.before = before
+        self.came: list[tuple[Any, ...]] = []
+        self._frame = frame
+
+    def is_within(self, frame: FrameType | None) -> bool:
+        """Whether the function with the block is among those that have called this one."""
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.is_within(frame):
+            self.came.append((number, frame))
+            return
+        signal.signal(signal.SIGINT, self.before)
+        if callable(self.before):
+            self.before(number, frame)

@@ -1,0 +1,579 @@
+"""A state that learns online, made of a fitted one: at the end of the fit where it can be."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hemf._checks import checked_range, generator
+from hemf._options import fit_options, online_options
+from hemf._typing import SIDES, Array, Float64Array, Int64Array
+from hemf.batch.fit import one_blas_thread
+from hemf.batch.inputs import available_bytes
+from hemf.batch.sweep import BatchState
+from hemf.data.columns import CodedIds
+from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
+from hemf.data.sources import Columns
+from hemf.data.vocabulary import Vocabulary
+from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
+from hemf.online import adoption, binding, guards
+from hemf.online.features import check_beginning, introduce, read_more, sizes, take_more
+from hemf.online.history import RatingBook
+from hemf.online.journal import Journal, change, generator_state, mappings_of, uninterrupted
+from hemf.online.moods import OnlineMoods
+from hemf.online.options import ALL, OnlineOptions
+from hemf.online.requests import (
+    Arrivals,
+    check_on_record,
+    check_possible,
+    check_previous,
+    check_proportion,
+    check_removed,
+    finite,
+    given_before,
+    measurements,
+    read_removed,
+    warn_far,
+)
+from hemf.online.state import OnlineState
+from hemf.online.store import MOST_PARTS
+from hemf.online.sums import spread
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+
+MOST_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
+MARGIN = 4  # times that must be available
+BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.history`
+
+
+class Adopted(NamedTuple):
+    """A state that learns online, and the ids of its rows."""
+
+    state: OnlineState
+    users: Vocabulary
+    items: Vocabulary
+
+
+def prepare(
+    fitted: BatchState,
+    data: Ratings,
+    centre: float,
+    options: OnlineOptions,
+) -> Adopted | None:
+    """Return what the first `partial_fit` goes on from, made at the end of a fit.
+
+    Sorting the ratings and putting on record what rows give takes time that grows with the
+    ratings. The first call of `partial_fit` does it instead where it would take more than
+    `MOST_PREPARED` bytes, or much of the memory that is available, or where nothing has learnt
+    online on this machine yet, so that its code would have to be compiled.
+    """
+    size, there = _online_bytes(fitted), available_bytes()
+    if size > MOST_PREPARED or (there is not None and MARGIN * size > there):
+        return None
+    if not binding.is_ready(options, fitted.sides["user"].moments.mean.dtype):
+        return None
+    try:
+        ready = adopted(fitted, data, centre, options)
+    except MemoryError:
+        return None
+    binding.make_ready(ready.state)
+    import_module("hemf.online.learner")  # which imports this module
+    return ready
+
+
+def _online_bytes(fitted: BatchState) -> int:
+    """Estimate the memory of a learner: the ratings on both sides, and the rows."""
+    size = BYTES_OF_RATING * fitted.n_ratings
+    for side in fitted.sides.values():
+        parts = min(MOST_PARTS, side.n_communities)
+        row = side.moments.mean.shape[1] + (1 + parts) * side.moments.second.shape[1]
+        size += side.n_rows * row * side.moments.mean.itemsize
+    return int(size)
+
+
+def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOptions) -> Adopted:
+    """Return a state that goes on from a fit, and the ids of its rows; the fit stays as it is.
+
+    What it draws at random, it draws from a generator that is given to it later.
+    """
+    book, moods = RatingBook(), None
+    if fitted.moods is not None:
+        moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
+    with one_blas_thread():
+        state = adoption.adopt(
+            OnlineState,
+            fitted,
+            _by_age(data, book, fitted),
+            book,
+            options,
+            centre=centre,
+            rng=np.random.default_rng(0),
+            moods=moods,
+        )
+    # Copies, and without ids that were added since the fit.
+    users, items = (
+        Vocabulary(data.users.ids[: data.n_users]),
+        Vocabulary(data.items.ids[: data.n_items]),
+    )
+    return Adopted(state, users, items)
+
+
+def suits(prepared: Adopted, wanted: OnlineOptions) -> bool:
+    """Whether what was prepared with other options can learn with these."""
+    options = prepared.state.options
+    return (
+        options.window == wanted.window
+        and options.counts_repeats == wanted.counts_repeats
+        and options.forgetting == wanted.forgetting
+    )
+
+
+def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:
+    """Each side's ratings as compressed rows of codes, oldest first where times are known.
+
+    Where raters have moods, with the sitting of each.
+    """
+    users, items, values = data.triples()
+    codes = book.codes(values)
+    times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
+    tables: dict[str, tuple[Any, ...]] = {}
+    for name, own, other, n in (
+        ("user", users, items, data.n_users),
+        ("item", items, users, data.n_items),
+    ):
+        order = np.lexsort((times, own))
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
+        tables[name] = indptr, other[order], codes[order]
+        if fitted.moods is not None:
+            tables[name] = *tables[name], fitted.moods.sitting["user"][order]
+    return tables
+
+
+# ------------------------------------------------------------------------------------------------
+# Ratings that arrive: read and checked as a whole, then handed to `hemf.online.state`.
+#
+# Nothing of the model is touched before everything about a batch is known to be right.
+
+
+@dataclass
+class Learner:
+    """A state that learns, and the ids of its rows."""
+
+    state: OnlineState
+    users: Vocabulary
+    items: Vocabulary
+    _table: Ratings | None = None
+    _table_of: int = -1
+
+    def keep(self, journal: Journal) -> None:
+        """Let a journal undo whatever this learner does from now on; not one that is closed."""
+        if not journal.is_open:
+            return
+        journal.add(mappings_of([vars(self)]))
+        journal.add(self.users.mark())
+        journal.add(self.items.mark())
+        self.state.journal = journal
+        self.state.savepoint()
+
+    @property
+    def ratings(self) -> Ratings:
+        """The ratings in the history, which need not be all that were learnt."""
+        if self._table is None or self._table_of != self.state.changes:
+            state = self.state
+            history = state.stores["user"].history
+            indptr, items, codes = history.to_rows()
+            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
+            values = state.book.values[codes]
+            times = None if state.moods is None else state.moods.time[history.sittings()]
+            exact = state.stores["user"].mean.dtype == np.float64
+            if state.options.counts_repeats:
+                users, items, values, times = average_duplicates(users, items, values, times)
+            self._table = Ratings.from_rows(
+                self.users, self.items, users, items, values, times, exact=exact
+            )
+            self._table_of = state.changes
+        return self._table
+
+
+def begin(model: HeMF, values: Array, options: OnlineOptions, journal: Journal) -> Learner:
+    """Return a learner that goes on from a fitted model, or starts from nothing.
+
+    ``values`` are ratings that may be looked at to begin with. Whatever the learner will do can
+    be undone with the journal.
+    """
+    learner: Learner | None = getattr(model, "_learner", None)
+    if learner is not None:
+        _check_change(learner.state.options, options)
+        learner.keep(journal)
+        return learner
+    rng = generator(model.rng)
+    journal.add(generator_state(rng))  # it may be the caller's; all else is new
+    if hasattr(model, "state_"):
+        prepared = model._prepared
+        if prepared is None or not suits(prepared, options):
+            assert isinstance(model.state_, BatchState)
+            prepared = adopted(model.state_, model._table, model.global_mean_, options)
+        learner = Learner(*prepared)
+        learner.keep(journal)
+        learner.state.rng = rng
+        return learner
+    check_beginning(model, options)
+    limits = checked_range(model.rating_range)
+    if isinstance(limits, tuple):
+        centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
+    else:
+        centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
+        unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
+    state = adoption.begin(
+        OnlineState, fit_options(model), options, centre=centre, unit=unit, rng=rng
+    )
+    return Learner(state, Vocabulary(), Vocabulary())
+
+
+def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
+    if old.window != new.window:
+        raise ParameterError(
+            "history cannot be changed once a model has learnt online: what is not kept cannot "
+            "come back; set it before the first partial_fit",
+            value=new.window,
+        )
+    if old.counts_repeats != new.counts_repeats:
+        raise ParameterError(
+            'duplicates cannot be changed to or from "mean" once a model has learnt online; '
+            "set it before the first partial_fit"
+        )
+
+
+def _times(model: HeMF, read: Columns) -> Int64Array | None:
+    """Return when ratings were given, where the model asks for that."""
+    if not model._has_moods:
+        return None
+    if read.timestamps is None:
+        raise DataError(
+            "moods are learnt from the times of ratings, and these have no timestamps; give them "
+            "as a fourth column, or learn with moods=False from the beginning"
+        )
+    return np.array(read.timestamps, np.int64)  # kernels take no array that is read-only
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+def partial_fit(
+    model: HeMF,
+    ratings: Any,
+    y: Any,
+    *,
+    removed: Any,
+    previous: Any,
+    columns: Any,
+    features: dict[str, Any],
+) -> None:
+    """See `hemf.HeMF.partial_fit`; ``features`` are those of each side, or None."""
+    options = online_options(model)
+    users, items = model._vocabularies()
+    is_new = not hasattr(model, "state_")
+    empty = _is_empty(ratings)
+    if empty and y is not None and np.size(y):
+        raise DataError(f"there are {np.size(y)} ratings in y, and no pairs that they are of")
+    if removed is not None and _is_empty(removed):
+        removed = None
+    read = None if empty else read_in_order(ratings, y, columns, users=users, items=items)
+    more = read_more(model, features)
+    if read is None and removed is None and not more:
+        if is_new:
+            raise DataError("there are no ratings to learn from")
+        return
+    if read is None:
+        values: Array = np.empty(0, np.float32)
+        user_ids: CodedIds | None = None
+        item_ids: CodedIds | None = None
+        times = None
+    else:
+        assert read.ratings is not None
+        values, user_ids, item_ids = read.ratings, read.users, read.items
+        times = _times(model, read)
+    before = given_before(previous, values.size)
+    check_range(model, values)
+    if previous is not None and user_ids is not None and item_ids is not None:
+        check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
+    measured = model.duplicates == "mean"  # every rating of a pair counts
+    if user_ids is not None and item_ids is not None and values.size and not measured:
+        user_ids, item_ids, values, before, times = resolve_duplicates(
+            user_ids, item_ids, values, before, model.duplicates, times
+        )
+    taken = None
+    if removed is not None:
+        if is_new:
+            raise DataError("nothing has been learnt yet, so no rating can be removed")
+        taken = read_removed(removed, columns, users, items, needs_rating=options.window != ALL)
+    warning: str | None = None
+
+    def learn(journal: Journal) -> dict[str, Any]:
+        nonlocal taken, warning
+        learner = begin(model, values, options, journal)
+        state = learner.state
+        check_proportion(state, values)
+        if taken is not None:
+            taken = measurements(state, taken)
+            check_removed(learner, taken, user_ids, item_ids)
+            check_possible(model, "removed", taken.values)
+            check_on_record(state, "removed", taken.users, taken.items, taken.values)
+        check_possible(model, "previous", before)
+        if previous is not None and user_ids is not None and item_ids is not None:
+            known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
+            check_on_record(state, "previous", *known, before)
+        warn_far(state, _observed_range(model), values)
+        before_this = sizes(learner)
+        codes = state.book.codes(values)
+        old = np.full(values.size, -1, np.int64)
+        is_given = ~np.isnan(before)
+        if is_given.any():
+            old[is_given] = state.book.codes(before[is_given])
+        state.follow(options)
+        given = take_more(model._given, learner, more)
+        user_rows = _numbered(state, "user", learner.users, user_ids)
+        item_rows = _numbered(state, "item", learner.items, item_ids)
+        introduce(given, learner, before_this)
+        when = times
+        errors = _forecast_errors(state, user_rows, item_rows, values)
+        if state.options.counts_repeats and state.window != 0 and is_given.any():
+            listed = state.recall(user_rows[is_given], item_rows[is_given], before[is_given])
+            old[is_given] = np.where(listed >= 0, listed, old[is_given])
+        if taken is not None:
+            user_rows = np.concatenate([taken.users, user_rows])
+            item_rows = np.concatenate([taken.items, item_rows])
+            codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
+            gone = taken.codes(state.book)
+            if state.options.counts_repeats and state.window != 0:
+                listed = state.recall(taken.users, taken.items, taken.values)
+                gone = np.where(listed >= 0, listed, gone)
+            old = np.concatenate([gone, old])
+            if times is not None:  # those of what is taken back nobody asks for
+                when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
+        if codes.size:
+            with finite(state):
+                state.absorb(user_rows, item_rows, codes, old, when)
+        warning = guards.take_note(state, errors)
+        return {**model._taken(learner, values), "_given": given}
+
+    with uninterrupted(), one_blas_thread():
+        change(model, learn)
+    if warning is not None:
+        warn_caller(warning, StreamWarning)
+
+
+def _forecast_errors(
+    state: OnlineState, users: Int64Array, items: Int64Array, values: Array
+) -> Float64Array:
+    """Squared errors of forecasts of ratings that are yet to be learnt, where rows are known."""
+    is_known = guards.is_known(state, users, items)
+    if not is_known.any():
+        return np.empty(0)
+    expected = guards.forecast(state, users[is_known], items[is_known])
+    known = values[is_known].astype(np.float64)
+    return np.asarray((known - state.centre - state.unit * expected) ** 2)
+
+
+def predict_then_learn(
+    model: HeMF, ratings: Any, y: Any, *, columns: Any
+) -> tuple[Float64Array, Float64Array]:
+    """See `hemf.HeMF.predict_then_learn`; also return the seconds that each rating took."""
+    users, items = model._vocabularies()
+    if _is_empty(ratings) and not np.size(y if y is not None else ()) and hasattr(model, "state_"):
+        return np.empty(0), np.empty(0)
+    read = read_in_order(ratings, y, columns, users=users, items=items)
+    assert read.ratings is not None
+    values = np.ascontiguousarray(read.ratings)
+    times = _times(model, read)
+    check_range(model, values)
+    expected, seconds = np.empty(values.size), np.empty(values.size)
+    lowest = np.minimum.accumulate(values)
+    highest = np.maximum.accumulate(values)
+    stream: _Stream | None = None
+    block: _Block | None = None
+    warning: str | None = None
+    at = 0
+
+    def learn(journal: Journal) -> dict[str, Any]:
+        nonlocal stream, block, warning
+        if stream is None:
+            stream = _Stream.begin(model, read, values, journal)
+        else:
+            stream.learner.keep(journal)
+        begun = time.perf_counter()
+        learner, state = stream.learner, stream.learner.state
+        part = slice(at, min(values.size, at + state.block))
+        known = model._taken(learner, values[:0])["rating_range_"]
+        before, centre, unit = sizes(learner), state.centre, state.unit
+        codes = state.book.codes(values[part])
+        rows = stream.rows(part)
+        introduce(model._given, learner, before)
+        with finite(state):
+            forecasts, ticks = state.predict_then_learn(
+                rows["user"], rows["item"], codes, None if times is None else times[part]
+            )
+        expected_ = centre + unit * forecasts
+        is_known = guards.is_known(state, rows["user"], rows["item"])
+        errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2
+        warning = guards.take_note(state, errors) or warning
+        block = _Block(part, known, expected_, ticks, begun)
+        return model._taken(learner, values[part])
+
+    while at < values.size:
+        with model._turn, uninterrupted(), one_blas_thread():
+            fresh = at == 0 and not hasattr(model, "state_")
+            change(model, learn)
+        from hemf.kernels.clock import seconds as in_seconds
+
+        assert block is not None
+        part, forecasts = block.part, block.forecasts
+        seconds[part] = in_seconds(block.ticks, time.perf_counter() - block.begun)
+        if (
+            fresh
+            and block.known is None
+            and not isinstance(checked_range(model.rating_range), tuple)
+        ):
+            forecasts[0] = 0.0
+        expected[part] = _clipped(model, forecasts, block.known, lowest, highest, part)
+        at = part.stop
+    if warning is not None:
+        warn_caller(warning, StreamWarning)
+    return expected, seconds
+
+
+class _Block(NamedTuple):
+    """A part of a stream that was learnt."""
+
+    part: slice
+    known: tuple[float, float] | None
+    """The range of ratings before it."""
+    forecasts: Float64Array
+    ticks: Int64Array
+    begun: float
+    """When, in seconds."""
+
+
+@dataclass
+class _Stream:
+    """Ratings on their way into a learner, one after the other."""
+
+    learner: Learner
+    arrivals: dict[str, Arrivals]
+    draws: dict[str, np.random.Generator]
+
+    @classmethod
+    def begin(cls, model: HeMF, read: Columns, values: Array, journal: Journal) -> _Stream:
+        options = online_options(model)
+        # The first rating alone: later ones are not known yet.
+        learner = begin(model, values[:1], options, journal)
+        state = learner.state
+        check_proportion(state, values)
+        warn_far(state, _observed_range(model), values)
+        state.follow(options)
+        arrivals = {
+            "user": Arrivals(learner.users, read.users),
+            "item": Arrivals(learner.items, read.items),
+        }
+        draws = dict.fromkeys(SIDES, state.rng)
+        if state.start_scale > 0.0:
+            seeds = state.rng.integers(2**63, size=len(SIDES))
+            draws = {
+                name: np.random.default_rng(seed) for name, seed in zip(SIDES, seeds, strict=True)
+            }
+        return cls(learner, arrivals, draws)
+
+    def rows(self, part: slice) -> dict[str, Int64Array]:
+        """Return the rows of a part of a stream; ids get them as they come.
+
+        How many will come must not show in any forecast before. So what is computed whenever there
+        are refreshes enough for the rows is computed before there are more of them, and where rows
+        start at random, those of one side are drawn apart from those of the other.
+        """
+        state = self.learner.state
+        rows, rng = {}, state.rng
+        try:
+            for name in SIDES:
+                spread(state, name)
+                state.rng = self.draws[name]
+                rows[name] = self.arrivals[name].rows(state, name, part)
+        finally:
+            state.rng = rng
+        return rows
+
+
+def _clipped(
+    model: HeMF, forecasts: Float64Array, known: Any, lowest: Any, highest: Any, part: slice
+) -> Float64Array:
+    """Clip forecasts to the range that was known when each of them was made."""
+    limits = checked_range(model.rating_range)
+    if limits is None:
+        return forecasts
+    if isinstance(limits, tuple):
+        return np.clip(forecasts, *limits)
+    low = np.concatenate([[np.inf if part.start == 0 else lowest[part.start - 1]], lowest[part]])
+    high = np.concatenate(
+        [[-np.inf if part.start == 0 else highest[part.start - 1]], highest[part]]
+    )
+    if known is not None:
+        low, high = np.minimum(low, known[0]), np.maximum(high, known[1])
+    low, high = low[:-1], high[:-1]
+    is_range = low <= high
+    return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
+
+
+def check_range(model: Any, values: Array) -> None:
+    """Refuse ratings outside a range that was declared."""
+    limits = checked_range(model.rating_range)
+    if isinstance(limits, tuple):
+        outside = (values < limits[0]) | (values > limits[1])
+        if outside.any():
+            row = int(outside.argmax())
+            value = float(values[row])
+            raise DataError(
+                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
+                "correct it, or choose a wider range",
+                value=value,
+                row=row,
+            )
+
+
+def _observed_range(model: Any) -> tuple[float, float] | None:
+    """Range of the ratings learnt so far; None where a range was declared, or none is wanted."""
+    if not isinstance(checked_range(model.rating_range), str):
+        return None
+    known: tuple[float, float] | None = getattr(model, "rating_range_", None)
+    return known
+
+
+def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Int64Array:
+    """Rows of a column's ids; new ids get rows."""
+    if coded is None:
+        return np.empty(0, np.int64)
+    rows = ids.add_coded(coded).astype(np.int64)
+    state.add_rows(name, len(ids) - state.stores[name].n_rows)
+    return rows
+
+
+def _is_empty(ratings: Any) -> bool:
+    """Whether there is nothing in what was handed in, whatever its form."""
+    if ratings is None:
+        return True
+    if isinstance(ratings, Ratings):
+        return ratings.n_ratings == 0
+    if isinstance(ratings, dict):
+        ratings = tuple(ratings.values())
+    if isinstance(ratings, tuple) and ratings and all(hasattr(part, "__len__") for part in ratings):
+        return all(len(part) == 0 for part in ratings)
+    try:
+        return not isinstance(ratings, str) and len(ratings) == 0
+    except TypeError:  # sparse matrices and what else has no length
+        return False

@@ -1,0 +1,33 @@
+"""How to learn online."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hemf.online.store import MOST_PARTS
+
+ALL = -1  # window: every rating is kept
+LEAST_SHARE = 1e-6  # of a row; communities with less are left out
+
+
+@dataclass(frozen=True)
+class OnlineOptions:
+    """How to learn online; `hemf.HeMF` documents each."""
+
+    window: int = ALL
+    """Ratings kept of each row; the others are summed up."""
+    counts_repeats: bool = False
+    """Whether another rating of a pair counts beside the earlier ones instead of replacing them."""
+    buffer: int = 0
+    """Ratings that are all kept at first, whatever ``window`` is."""
+    forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
+    evb: str | None = "closed"
+    max_communities: dict[str, int | None] = field(
+        default_factory=lambda: {"user": None, "item": None}
+    )
+    thorough: bool = False
+    """Weigh every community at every refresh, and leave none out: for proofs."""
+    least_share: float = LEAST_SHARE
+    most_parts: int = MOST_PARTS
+    refresh: float = 0.0
+    """Rows with the oldest information that are refreshed too, for each rating learnt."""

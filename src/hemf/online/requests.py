@@ -1,0 +1,316 @@
+"""Ratings that a batch takes back: those removed, and what changed ones were before."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf._typing import SIDES, Array, Int64Array
+from hemf.data.columns import CodedIds, as_array
+from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
+from hemf.data.vocabulary import Vocabulary
+from hemf.errors import DataError, OutlierWarning, warn_caller
+from hemf.online.guards import is_far
+from hemf.online.history import RatingBook
+from hemf.online.state import OnlineState
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+    from hemf.online.learner import Learner
+
+
+def check_possible(model: HeMF, called: str, values: Array) -> None:
+    """Refuse what is said to have been given and lies outside of all that ever was."""
+    known = getattr(model, "rating_range_", None)
+    if known is None:
+        return
+    # In float32, which ratings may have been kept in.
+    given = values.astype(np.float32)
+    outside = (given < np.float32(known[0])) | (given > np.float32(known[1]))
+    if outside.any():
+        row = int(outside.argmax())
+        value = float(values[row])
+        raise DataError(
+            f"{called}: no rating of {value:g} can have been given, as at row {row}; "
+            f"all are from {known[0]:g} to {known[1]:g}",
+            value=value,
+            row=row,
+        )
+
+
+def check_on_record(
+    state: OnlineState, called: str, users: Int64Array, items: Int64Array, values: Array
+) -> None:
+    """Refuse what is said to have been given where the history tells otherwise.
+
+    A pair that is not listed may have been rated long ago, unless all are kept.
+    """
+    said = np.flatnonzero(~np.isnan(values))
+    if not said.size or state.window == 0:
+        return
+    codes = state.recall(users[said], items[said], values[said])
+    kept = np.where(codes >= 0, state.book.values[codes], np.nan)
+    given = values[said].astype(np.float64)
+    # What is on record may have been given, or kept, in float32.
+    wrong = (codes >= 0) & (kept != given) & (kept != given.astype(np.float32))
+    if state.is_complete:
+        wrong |= codes < 0
+    if wrong.any():
+        at = int(wrong.argmax())
+        row, value = int(said[at]), float(values[said[at]])
+        instead = "there is none of it" if codes[at] < 0 else f"it is {kept[at]:g}"
+        raise DataError(
+            f"{called}: a rating of {value:g} at row {row} is not the one on record; {instead}",
+            value=value,
+            row=row,
+        )
+
+
+def given_before(previous: Any, n: int) -> Array:
+    """Return what each of n ratings was before, NaN for those that are new."""
+    if previous is None:
+        return np.full(n, np.nan)
+    try:
+        before = np.asarray(previous, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError("previous must be numbers, NaN for a rating that is new") from None
+    if before.size != n:
+        raise DataError(f"previous has {before.size} ratings for {n} that are new")
+    if np.isinf(before).any():
+        row = int(np.isinf(before).argmax())
+        raise DataError(f"previous rating at row {row} is infinite", row=row)
+    return before
+
+
+def check_previous(before: Array, users: Int64Array, items: Int64Array) -> None:
+    """Refuse a rating said to have been given before by, or of, somebody never seen."""
+    wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"previous rating {before[row]:g} at row {row} is of a pair that is not known; "
+            "NaN is for ratings that are new",
+            value=float(before[row]),
+            row=row,
+        )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Ratings to take back, in rows; ids and values as they were given, for errors."""
+
+    users: Int64Array
+    items: Int64Array
+    values: Array
+    ids: tuple[Any, Any]
+
+    def codes(self, book: RatingBook) -> Int64Array:
+        """Codes of the ratings, -1 where the caller did not say what they were."""
+        codes = np.full(self.users.size, -1, np.int64)
+        given = ~np.isnan(self.values)
+        codes[given] = book.codes(self.values[given])
+        return codes
+
+
+def measurements(state: OnlineState, taken: Taken) -> Taken:
+    """Return every measurement of pairs that are removed without saying what they were rated.
+
+    Where another rating of a pair replaces the one before, there is one of each.
+    """
+    unsaid = np.isnan(taken.values)
+    if not state.options.counts_repeats or not unsaid.any():
+        return taken
+    rows, values = [], []
+    for row in range(taken.users.size):
+        listed = taken.values[row : row + 1]
+        if unsaid[row] and taken.users[row] >= 0:
+            others, codes = state.stores["user"].history.row(int(taken.users[row]))
+            codes = codes[others == taken.items[row]]
+            listed = state.book.values[codes] if codes.size else listed
+        rows.append(np.full(listed.size, row))
+        values.append(listed)
+    each = np.concatenate(rows)
+    ids = taken.ids[0][each], taken.ids[1][each]
+    return Taken(taken.users[each], taken.items[each], np.concatenate(values), ids)
+
+
+def read_removed(
+    removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
+) -> Taken:
+    """Return the ratings to take back, in any form that ratings or pairs may have."""
+    values, columns = None, _columns_of(removed, columns)
+    if needs_rating:
+        try:
+            read = read_in_order(removed, None, columns, users=users, items=items)
+        except DataError as error:
+            raise DataError(
+                "without a full history, removed must hold the ratings that were given, "
+                f"as user, item, rating: {error}",
+                value=error.value,
+                row=error.row,
+            ) from None
+        user_ids, item_ids, values = read.users.decode(), read.items.decode(), read.ratings
+    else:
+        user_ids, item_ids = pairs_from_any(removed, columns, users=users, items=items)
+    if values is None:
+        values = np.full(len(user_ids), np.nan)
+    return Taken(users.rows(user_ids), items.rows(item_ids), values, (user_ids, item_ids))
+
+
+def _columns_of(removed: Any, columns: Any) -> Any:
+    """Return which columns to read of what is removed: names are for what has any."""
+    chosen = columns.values() if isinstance(columns, Mapping) else columns
+    by_name = isinstance(chosen, Iterable) and any(isinstance(one, str) for one in chosen)
+    rows = isinstance(removed, list | tuple) and not isinstance(removed[0], Mapping)
+    nameless = rows or (isinstance(removed, np.ndarray) and removed.dtype.names is None)
+    return None if isinstance(removed, Ratings) or (by_name and nameless) else columns
+
+
+def check_removed(
+    learner: Learner, taken: Taken, user_ids: CodedIds | None, item_ids: CodedIds | None
+) -> None:
+    """Refuse to take back what was never given, or what the batch also gives."""
+    state = learner.state
+    given: set[tuple[int, int]] = set()
+    if user_ids is not None and item_ids is not None:
+        user_rows = learner.users.rows(user_ids.decode())
+        item_rows = learner.items.rows(item_ids.decode())
+        given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
+    there: Counter[tuple[int, int]] = Counter()
+    for name, rows in (("user", taken.users), ("item", taken.items)):
+        known = rows[rows >= 0]
+        counts = np.bincount(known, minlength=state.stores[name].n_rows)
+        short = np.flatnonzero(counts > state.counts(name))
+        if short.size:
+            row = int(np.flatnonzero(rows == short[0])[0])
+            one = taken.ids[SIDES.index(name)].item(row)
+            raise DataError(
+                f"{name} {one!r} has {state.counts(name)[short[0]]} ratings, of which "
+                f"{counts[short[0]]} would be removed",
+                value=one,
+                row=row,
+            )
+    for row, (user, item) in enumerate(
+        zip(taken.users.tolist(), taken.items.tolist(), strict=True)
+    ):
+        ids = taken.ids[0].item(row), taken.ids[1].item(row)
+        rated = user >= 0 and item >= 0 and has_rated(state, user, item)
+        before = there[user, item]
+        if not rated or (before and before >= times_listed(state, user, item)):
+            raise DataError(
+                f"user {ids[0]!r} has no rating of item {ids[1]!r} that could be removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        if (user, item) in given:
+            raise DataError(
+                f"the rating of item {ids[1]!r} by user {ids[0]!r} is both given and removed, "
+                f"at row {row}",
+                value=ids,
+                row=row,
+            )
+        there[user, item] += 1
+
+
+def times_listed(state: OnlineState, user: int, item: int) -> int:
+    """How many ratings of a pair are listed; more than one where each counts."""
+    return int((state.stores["user"].history.row(user)[0] == item).sum())
+
+
+def has_rated(state: OnlineState, user: int, item: int) -> bool:
+    """Whether a pair may have been rated: it is listed, or both have ratings that are not."""
+    if times_listed(state, user, item):
+        return True
+    rows = (state.stores["user"], user), (state.stores["item"], item)
+    return all(store.count[row] > store.history.length[row] for store, row in rows)
+
+
+# ------------------------------------------------------------------------------------------------
+# What arrives: ids that are numbered as they come, ratings that are in proportion.
+
+
+FARTHEST = 1e9  # standard deviations
+
+
+class Arrivals:
+    """Ids of a stream, which get their rows when it is their turn."""
+
+    def __init__(self, ids: Vocabulary, coded: CodedIds) -> None:
+        self._ids = ids
+        self._coded = coded
+        self._rows = np.empty(0, np.int64)  # of the distinct ids that have come so far
+
+    def rows(self, state: OnlineState, name: str, part: slice) -> Int64Array:
+        """Return the rows of a part of the stream, the parts being asked for in order."""
+        codes = self._coded.codes[part]
+        come = max(self._rows.size, int(codes.max()) + 1)
+        new = as_array(self._coded.distinct)[self._rows.size : come]
+        if len(new):
+            self._rows = np.concatenate([self._rows, self._ids.add(new)])
+            state.add_rows(name, len(self._ids) - state.stores[name].n_rows)
+        return np.asarray(self._rows[codes])
+
+
+def check_proportion(state: OnlineState, values: Array) -> None:
+    """Refuse ratings so far from the others that squares of them would overflow."""
+    far = np.abs(values.astype(np.float64) - state.centre) > FARTHEST * state.unit
+    if far.any():
+        row = int(far.argmax())
+        raise DataError(
+            f"rating {values[row]:g} at row {row} is out of all proportion to the others, which "
+            f"are about {state.centre:g} ± {state.unit:g}",
+            value=float(values[row]),
+            row=row,
+        )
+
+
+@contextmanager
+def finite(state: OnlineState) -> Iterator[None]:
+    """Refuse what would leave a model that has no numbers to answer with.
+
+    Whoever learns within this undoes it then. All that a row has goes into what rows give to their
+    communities, and from there into the prior.
+    """
+    try:
+        yield
+        stores = state.stores.values()
+        sums = [float(store.first.sum() + store.scatter.sum()) for store in stores]
+        is_finite = math.isfinite(state.noise + sum(sums))
+    except np.linalg.LinAlgError:
+        is_finite = False
+    if not is_finite:
+        raise DataError(
+            "these ratings cannot be learnt: sums of them and of those learnt before would be out "
+            "of range, and the model stays as it was; look for ratings that are far from all "
+            "others, take them back with removed=, or fit anew without them"
+        )
+
+
+def warn_far(
+    state: OnlineState, known: tuple[float, float] | None, values: npt.NDArray[np.float32]
+) -> None:
+    """Warn of a rating far outside the range of those learnt before.
+
+    ``known`` is that range where it was observed, None where it was declared or not wanted.
+    """
+    if known is None or not values.size:
+        return
+    low, high = known
+    outside = np.maximum(low - values.astype(np.float64), values - high)
+    row = int(outside.argmax())
+    value = float(values[row])
+    if is_far((low, high), (min(low, value), max(high, value)), state.seen):
+        warn_caller(
+            f"rating {value:g} at row {row} is far outside the ratings learnt before, which are "
+            f"from {low:g} to {high:g}; if it is a mistake, learn the pair again with the right "
+            f"rating, and declare rating_range=({low:g}, {high:g}) to have such ratings refused",
+            OutlierWarning,
+        )

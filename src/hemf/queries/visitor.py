@@ -1,0 +1,440 @@
+"""What a few ratings say about somebody whom the model does not know, and need not remember."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from hemf._checks import switch, whole_number
+from hemf._typing import Array, Float64Array
+from hemf.data.columns import downcast, factorise, parse_ratings
+from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
+from hemf.data.sources import open_source
+from hemf.data.vocabulary import Vocabulary, as_ids
+from hemf.errors import DataError
+from hemf.model import predictive
+from hemf.model.side import Moments, Side
+from hemf.online.binding import believed
+from hemf.online.features import visitor_row
+from hemf.online.learner import check_range
+from hemf.online.options import LEAST_SHARE
+from hemf.online.store import RowStore
+
+if TYPE_CHECKING:
+    from hemf.estimator import HeMF
+
+
+HUGE = 1e38  # ratings beyond may be beyond float32
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What is believed of a visitor, by the model as it was then."""
+
+    moments: Moments
+    """E[a] and E[a aᵀ] of the one row there is, in the standardised scale of the model."""
+    probabilities: Float64Array
+    """Of belonging to each user community."""
+    noise_scale: float
+    """E[1/τ]: how much noisier than others' this visitor's ratings are."""
+    rated: npt.NDArray[np.int64]
+    """Rows of the items that were rated; -1 is one that the model does not know."""
+    edition: int
+    """Which model it was: they count up with everything that it learns."""
+
+
+@dataclass(eq=False)
+class Visitor:
+    """A user who is not part of the model, known by a few ratings; made by `hemf.HeMF.fold_in`.
+
+    Whatever the model learns meanwhile, a visitor is seen by the model as it is: when it has
+    changed, the ratings are folded in anew before the next answer.
+
+    >>> from hemf import HeMF
+    >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
+    >>> model = HeMF(n_factors=2, rng=0).fit(ratings)
+    >>> visitor = model.fold_in([("tea", 5)])
+    >>> mean, std = visitor.predict(["milk"], return_std=True)
+    >>> bool(std[0] > 0), model.n_users_
+    (True, 3)
+    >>> model.partial_fit([("eve", "ale", 3)]).fold_in([("tea", 5)]).recommend(5)[0].tolist()
+    ['ale', 'milk']
+    """
+
+    model: HeMF
+    items: npt.NDArray[Any] = field(repr=False)
+    """Ids of the items that were rated."""
+    ratings: Array = field(repr=False)
+    """Their ratings."""
+    _posterior: Posterior | None = field(default=None, repr=False)
+    features: Any = field(default=None, repr=False)
+    """What else is known of the visitor."""
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the model as it is believes of the visitor."""
+        model = self.model
+        with model._turn:
+            found = self._posterior
+            if found is None or found.edition != model._edition:
+                found = _fold(model, self.items, self.ratings, self.features)
+                self._posterior = found
+            return found
+
+    @property
+    def probabilities(self) -> Float64Array:
+        """Probabilities of belonging to each user community."""
+        return self.posterior.probabilities
+
+    def predict(self, items: Any, *, return_std: bool = False, include_noise: bool = True) -> Any:
+        """Return the expected rating of each item; see `hemf.HeMF.predict`."""
+        return_std = switch("return_std", return_std)
+        include_noise = switch("include_noise", include_noise)
+        model = self.model
+        with model._turn:
+            own = self.posterior
+            ids, alone = model._ids("item", items)
+            rows, places = model._known_and_placed("item", ids)
+            model._warn_of_unknown(item=(ids, places))
+            right = model._moments("item", with_stranger=bool((rows < 0).any()))
+            left = np.zeros(rows.size, np.int64)
+            mean, variance = predictive.pair_moments(
+                own.moments, right, left, places, variance=return_std
+            )
+            expected = model._to_rating(mean)
+            if not return_std:
+                return expected[0] if alone else expected
+            if include_noise:
+                noise = model._fitted().noise * own.noise_scale
+                scales = model._fitted().sides["item"].noise_scales
+                of_items = 1.0 if scales is None else scales.inverse[rows]
+                variance = variance + noise * of_items + model._mood_variance()
+            spread = np.sqrt(variance) * model.rating_scale_
+        return (expected[0], spread[0]) if alone else (expected, spread)
+
+    def recommend(self, n: int = 10, *, exclude_seen: bool = True) -> tuple[Any, Float64Array]:
+        """Return the ids and expected ratings of the n items with the highest, best first."""
+        n, exclude_seen = whole_number("n", n, at_least=1), switch("exclude_seen", exclude_seen)
+        model = self.model
+        with model._turn:
+            own = self.posterior
+            right = model._moments("item")
+            scores, _ = predictive.score_rows(
+                own.moments, right, np.zeros(1, np.int64), variance=False
+            )
+            scores = scores.astype(np.float64)
+            scores[0, model._learnt("item", np.arange(model.n_items_)) < 0] = -np.inf
+            if exclude_seen:
+                scores[0, own.rated[own.rated >= 0]] = -np.inf
+            best = predictive.best_columns(scores, n)
+            there = best.columns[0] >= 0
+            ids = model._vocabularies()[1].ids[best.columns[0][there]]
+            return ids, model._to_rating(best.scores[0][there])
+
+
+def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any, features: Any) -> Visitor:
+    """See `hemf.HeMF.fold_in`."""
+    model._fitted()
+    if features is not None and y is None and _is_empty(ratings):
+        items, values = np.empty(0, object), np.empty(0, np.float32)
+    else:
+        items, values = _read(model, ratings, y, columns)
+    check_range(model, values)
+    return Visitor(model, items, values, _fold(model, items, values, features), features)
+
+
+def _fold(model: HeMF, items: npt.NDArray[Any], values: Array, features: Any) -> Posterior:
+    """Return the posterior of a row with these ratings of these items."""
+    state = model._fitted()
+    side, other = state.sides["user"], state.sides["item"]
+    if not items.size:
+        return _newcomer(model, features)
+    rows = model._learnt("item", model._rows("item", items))
+    rated = Moments(other.moments.mean.take(rows, 0), other.moments.second.take(rows, 0))
+    scales = other.noise_scales
+    weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
+    if -1 in rows.tolist():  # for a few rows, NumPy takes ten times as long to find out
+        _, places = model._known_and_placed("item", items)
+        model._warn_of_unknown(item=(items, places))
+        expected = model._moments("item", with_stranger=True)
+        rated = Moments(expected.mean.take(places, 0), expected.second.take(places, 0))
+        weight[rows < 0] = 1.0
+    told = what_is_told(side, rows, None if features is None else visitor_row(model, features))
+    standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
+    mean, second, probabilities, shape, rate = fold_row(
+        side, rated, weight, state.noise + model._mood_variance(), standardised, told
+    )
+    inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
+    moments = Moments(mean, second)
+    return Posterior(moments, probabilities, float(inverse), rows, model._edition)
+
+
+def _newcomer(model: HeMF, features: Any) -> Posterior:
+    """Return what is believed of somebody whose features are all that is known."""
+    state = model._fitted()
+    side = state.sides["user"]
+    moments = predictive.newcomer_moments(side, visitor_row(model, features), state.counts("user"))
+    scales, nothing = side.noise_scales, np.empty(0, np.int64)
+    inverse = 1.0 if scales is None else float(scales.inverse[-1])
+    return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model._edition)
+
+
+def _is_empty(ratings: Any) -> bool:
+    """Whether there is nothing but features to know a visitor by."""
+    return isinstance(ratings, list | tuple | dict) and not ratings
+
+
+def _read(model: HeMF, ratings: Any, y: Any, columns: Any) -> tuple[npt.NDArray[Any], Array]:
+    """Return items and ratings: pairs of these, a mapping, or ratings with one user."""
+    users, items = model._vocabularies()
+    if y is not None:
+        ratings, columns = (*_rated(ratings, columns, users, items), _sized(y)), None
+        if not len(ratings[0]) == len(ratings[1]) == len(ratings[2]):
+            raise DataError("with y, fold_in takes as many item ids as there are ratings in y")
+    elif isinstance(ratings, dict) and not {"item", "rating"} <= set(ratings):
+        ratings = list(ratings.items())
+    elif isinstance(ratings, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
+        ratings = list(ratings)
+    if (
+        isinstance(ratings, list)
+        and ratings
+        and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in ratings)
+    ):
+        rated, numbers = zip(*ratings, strict=True)
+        found = _as_they_are(rated, numbers)
+        if found is not None:
+            return found
+        coded, values = factorise(_column(rated), "item"), parse_ratings(_column(numbers))
+    else:
+        read = read_in_order(ratings, None, columns, users=users, items=items)
+        assert read.ratings is not None
+        if len(read.users.distinct) != 1:
+            raise DataError(
+                f"these are ratings by {len(read.users.distinct)} users; fold in one at a time"
+            )
+        coded, values = read.items, read.ratings
+    ids = coded.decode()
+    if len(coded.distinct) < ids.size:
+        rows, counts = np.unique(coded.codes, return_counts=True)
+        twice = ids.item(int(np.flatnonzero(coded.codes == rows[counts > 1][0])[0]))
+        raise DataError(f"item {twice!r} is rated twice", value=twice)
+    return ids, values
+
+
+def _as_they_are(
+    items: tuple[Any, ...], numbers: tuple[Any, ...]
+) -> tuple[npt.NDArray[Any], Array] | None:
+    """Return items and ratings that need no second look, as a few from a program do not.
+
+    None where anything about them is out of the ordinary, were it right or wrong.
+    """
+    kinds = set(map(type, items))
+    if len(kinds) > 1 or not kinds <= {int, str} or len(set(items)) < len(items):
+        return None
+    if not set(map(type, numbers)) <= {int, float} or not all(-HUGE < x < HUGE for x in numbers):
+        return None
+    try:
+        ids = np.array(items, np.int64 if kinds == {int} else object)
+    except OverflowError:
+        return None
+    return ids, downcast(np.array(numbers, np.float64), exact=True)
+
+
+def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tuple[Any, Any]:
+    """Return users and items whose ratings come apart: pairs by one user, or items alone."""
+    given = list(given) if isinstance(given, Iterator) else given
+    if _is_table(given, items):
+        source = None if isinstance(given, Ratings) else open_source(given, columns, rated=False)
+        if source is None or source.width != 1:
+            return pairs_from_any(given, columns, users=users, items=items)
+        (given,) = source.read([0])
+    given = _sized(given)
+    if isinstance(given, list | tuple):
+        given = _column(tuple(given))
+    return ["visitor"] * len(given), given
+
+
+def _is_table(given: Any, items: Vocabulary) -> bool:
+    """Whether it has columns or rows; a list of tuples has, unless these are ids of items."""
+    if isinstance(given, Mapping | Ratings) or hasattr(type(given), "columns"):
+        return True
+    if isinstance(given, np.ndarray):
+        return given.ndim == 2 or given.dtype.names is not None
+    if not isinstance(given, list | tuple) or not given:
+        return False
+    rows = all(isinstance(row, list | tuple) for row in given)
+    return rows and (isinstance(given[0], list) or not as_ids(given[0], items)[1])
+
+
+def _sized(values: Any) -> Any:
+    values = list(values) if isinstance(values, Iterator) else values
+    one = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+    if one or isinstance(values, str | bytes):
+        raise DataError(f"with y, fold_in takes lists of items and ratings, got {values!r}")
+    return values
+
+
+def _column(values: tuple[Any, ...]) -> npt.NDArray[Any]:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+# ------------------------------------------------------------------------------------------------
+# The posterior of one more row, which leaves everything else as it was.
+
+
+ROUNDS = 3  # of q(a, z) and q(τ) in turn; one more changes E[τ] by 0.0004
+AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
+SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
+SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
+
+_TURN = Lock()  # copies of a model share its sides, and with them the memory worked in
+
+
+def fold_row(
+    side: Side,
+    rated: Moments,
+    weight: Float64Array,
+    noise: float,
+    values: Float64Array,
+    told: tuple[Float64Array, Float64Array] | None = None,
+) -> tuple[Array, Array, Float64Array, float, float]:
+    """Return mean, second moment, memberships, and q(τ) of a row with these ratings.
+
+    ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
+    standardised. ``told`` are g and Σ_j M_j where the side has features: `what_is_told`.
+    """
+    scales = side.noise_scales
+    prior_shape = 0.0 if scales is None else float(scales.prior_shape)
+    with _TURN:
+        folding: Folding | None = side._folding
+        if folding is None or folding.communities.count != side.n_communities:
+            folding = side._folding = Folding(side)
+        elif folding.communities is not side.communities:
+            folding.follow(side)
+        return folding.run(rated, weight, values, float(noise), prior_shape, told)
+
+
+def what_is_told(
+    side: Side, rows: npt.NDArray[np.int64], features: csr_array | None
+) -> tuple[Float64Array, Float64Array] | None:
+    """Return what a row's features say, and Σ_j M_j over the ``rows`` that it has rated.
+
+    None where the side has no features; a row below 0 is nobody that the side knows of.
+    """
+    if side.regression is None:
+        return None
+    words = side.regression.coefficient_blocks
+    base = np.zeros(side.layout.order)
+    if features is not None:
+        base = np.asarray(features @ words.given)[0]
+    known = rows[(rows >= 0) & (rows < words.rated.shape[0])]
+    return base, words.rated[known].sum(axis=0)
+
+
+class Folding:
+    """A row of a side to fill in, the communities as they are, and working memory.
+
+    All that does not depend on the ratings is made once: a visitor's arithmetic takes less time
+    than to describe it.
+    """
+
+    def __init__(self, side: Side) -> None:
+        from hemf.kernels.structures import Rows, Rules, Shared, scratch
+
+        self.communities = side.communities
+        layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
+        told = []
+        if side.regression is not None:
+            told = ["shift", "base", *["chosen"] * side.regression.coefficient_blocks.has_rated]
+        store = RowStore(layout, dtype, sums=False, communities=count, most=count, told=told)
+        store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
+        self._dtype = dtype
+        self._row = Rows(
+            **store.in_use(),
+            start=np.zeros(1, np.int64),
+            length=np.zeros(1, np.int64),
+            other=np.zeros(0, np.int32),
+            code=np.zeros(0, np.uint16),
+            sitting=np.zeros(0, np.int32),
+        )
+        self._shared = Shared(
+            **believed(side),
+            size=store.size,  # these statistics are nobody's
+            first=store.first,
+            scatter=store.scatter,
+            totals=store.totals,
+            error_unit=1.0,
+            spread=np.zeros(layout.packed, dtype),
+            keep=1.0,
+            patience=0.0,
+            change=0.0,
+        )
+        self._rows: dict[int, Any] = {}
+        nothing = np.zeros(0, dtype)
+        self._rules = Rules(
+            nothing, 1.0, -1, 0, 0.0, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2)
+        )  # fmt: skip
+        self._memory = scratch(self._row, self._shared)
+        self.follow(side)
+
+    def follow(self, side: Side) -> None:
+        """Take over communities that have changed; there are as many as before."""
+        self.communities = side.communities
+        self._shared = self._shared._replace(**believed(side))
+        if side.regression is not None:
+            self._row.leverage[0] = side.regression.mean_leverage
+
+    def run(
+        self,
+        rated: Moments,
+        weight: Float64Array,
+        values: Float64Array,
+        noise: float,
+        prior_shape: float,
+        told: tuple[Float64Array, Float64Array] | None = None,
+    ) -> tuple[Array, Array, Float64Array, float, float]:
+        """See `fold_in`; ``prior_shape`` is 0 where there are no noise scales."""
+        dtype, row, shared, n = self._dtype, self._row, self._shared, values.size
+        if shared.prior_shape != prior_shape or shared.error_unit != noise:
+            shared = shared._replace(prior_shape=prior_shape, error_unit=noise)
+            self._shared = shared
+        # The row leaves its communities as any other does; what else it was is forgotten here.
+        row.weight[0], row.count[0], row.length[0] = 1.0, n, n
+        shared.totals[:] = 0.0
+        if told is not None:
+            row.base[0], row.chosen[0] = told[0], told[1][: row.chosen.shape[1]]
+        own = self._rows.get(n) or self._row_of(n)
+        seen = own._replace(
+            mean=np.ascontiguousarray(rated.mean, dtype),
+            second=np.ascontiguousarray(rated.second, dtype),
+            weight=weight.astype(dtype),
+        )
+        rules = self._rules._replace(levels=values.astype(dtype), noise=noise)
+        again = AGAIN if prior_shape else AGAIN[:1]
+        _kernel(dtype, own.code.dtype)(again, own, seen, shared, rules, self._memory)
+        membership = row.membership[0].astype(np.float64)
+        return row.mean.copy(), row.second.copy(), membership, row.shape[0], row.rate[0]
+
+    def _row_of(self, n: int) -> Any:
+        """Return the row with a list of n ratings, each with a code of its own."""
+        codes = np.arange(n, dtype=np.uint16 if n <= SHORT_CODES else np.uint32)
+        row = self._row._replace(other=codes.astype(np.int32), code=codes)
+        if n <= SHORT_LIST:
+            self._rows[n] = row
+        return row
+
+
+@cache
+def _kernel(dtype: Any, codes: Any) -> Any:
+    from hemf.kernels.online import refresh_all
+
+    return refresh_all.trusting(dtype, codes)

@@ -1,1 +1,0 @@
-"""Ratings as people have them: files, frames, arrays, ids of any type."""

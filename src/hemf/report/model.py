@@ -1,0 +1,610 @@
+"""One HTML file that shows a model: how it went, what it found, how sure it is.
+
+>>> import tempfile
+>>> from hemf import HeMF
+>>> from hemf.report.model import write_report
+>>> model = HeMF(n_factors=1, max_sweeps=1, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)])
+>>> write_report(tempfile.mkdtemp() + "/report.html", model)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hemf._files import atomic_write
+from hemf.errors import HistoryWarning
+from hemf.evaluation import Predictive, judge
+from hemf.evaluation import rmse as rmse_of
+from hemf.evaluation.distribution import is_scale
+from hemf.report import plots
+from hemf.report.page import (
+    Markup,
+    card,
+    interval,
+    isolated,
+    page,
+    picture,
+    section,
+    table,
+    tiles,
+    write_drawn,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hemf.data.ratings import Ratings
+    from hemf.estimator import HeMF
+    from hemf.evaluation import Calibration, CurvePoint, RankingMetrics
+    from hemf.queries.communities import Biclusters, CommunityView
+
+
+MOST_JUDGED = 200_000  # ratings that errors and intervals are measured on: more show no more
+RECOMMENDED = 10
+NAMED = 5  # examples of a community
+NO_RATINGS = "it takes ratings, and none of those that were learnt are kept."
+NO_SWEEPS = "it shows the sweeps of a fit, and this model has learnt online from the beginning."
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    model: HeMF,
+    *,
+    title: str = "Ratings",
+    held_out: Ratings | None = None,
+    example_user: Any = None,
+    facts: Mapping[str, str] | None = None,
+) -> None:
+    """Write a report on a model; the file needs nothing but a browser.
+
+    What a model that learns online does not keep is not shown, and the report says so.
+
+    ``held_out`` are ratings that the model has not seen, to measure errors and intervals on.
+    ``example_user`` is whom recommendations are shown for, by default the one with most ratings.
+    ``facts`` are shown beside the model's own figures.
+    """
+    html = render_report(
+        model, title=title, held_out=held_out, example_user=example_user, facts=facts
+    )
+    with atomic_write(path) as fresh:
+        fresh.write_text(html, encoding="utf-8")
+
+
+def render_report(
+    model: HeMF,
+    *,
+    title: str = "Ratings",
+    held_out: Ratings | None = None,
+    example_user: Any = None,
+    facts: Mapping[str, str] | None = None,
+) -> str:
+    """Return the HTML of a report; see `write_report`."""
+    state, kept = model._fitted(), model.ratings_
+    seen = _judged(model, kept) if kept.n_ratings else None
+    unseen = None if held_out is None else _judged(model, held_out)
+    if example_user is None:
+        example_user = kept.users.ids[int(np.argmax(state.counts("user")))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HistoryWarning)  # the report itself says what is missing
+        return page(
+            title,
+            f"{model!r}, {date.today():%d %B %Y}",
+            [
+                tiles({**_figures(model, seen, unseen), **(facts or {})}),
+                section("Learning", _learning(model, unseen)),
+                section("Communities", _communities(model)),
+                section("How sure", _certainty(model, seen, unseen)),
+                section("Recommendations", _recommendations(model, example_user)),
+            ],
+        )
+
+
+def _gap(model: HeMF) -> str:
+    """Say which ratings a figure is of where not all are kept; nothing where all are."""
+    kept, learnt = model.ratings_.n_ratings, model.n_ratings_
+    if kept == learnt:
+        return ""
+    return f"Of the {kept:,} ratings that are kept, of {learnt:,} learnt. "
+
+
+def _missing(title: str, why: str) -> str:
+    return card(title, f"Not shown: {why}", "", wide=True)
+
+
+class _Judgement:
+    """Ratings beside what the model expected of them."""
+
+    def __init__(self, actual: Any, said: Predictive, levels: Any) -> None:
+        self.rmse = rmse_of(actual, said.mean)
+        self.found = judge(actual, said, levels=levels)
+
+
+def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
+    users, items, actual = ratings.triples()
+    step = max(1, -(-actual.size // MOST_JUDGED))
+    users, items, actual = users[::step], items[::step], actual[::step]
+    times = None if ratings.timestamps is None else ratings.timestamps[::step]
+    said = model.predict_distribution(
+        ratings.users.ids[users], ratings.items.ids[items], timestamps=times
+    )
+    levels = model.levels_
+    return _Judgement(actual, said, levels if is_scale(levels) else None)
+
+
+def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
+    figures = {
+        "ratings learnt from": f"{model.n_ratings_:,}",
+        "users": f"{model.n_users_:,}",
+        "items": f"{model.n_items_:,}",
+        "user × item communities": f"{model.n_user_communities_} × {model.n_item_communities_}",
+    }
+    if model.history_:
+        settled = "" if model.converged_ else " (not settled)"
+        figures["sweeps"] = f"{model.n_sweeps_}{settled}"
+        if not math.isnan(model.history_[-1].seconds):
+            figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
+    figures["ELBO (nats)"] = f"{model.elbo_:,.0f}"
+    figures["noise of a rating (σ)"] = f"{model.noise_variance_**0.5:.3f}"
+    if seen is not None:
+        figures["RMSE, ratings kept" if _gap(model) else "RMSE, training"] = f"{seen.rmse:.4f}"
+    if unseen is not None:
+        figures["RMSE, held out"] = f"{unseen.rmse:.4f}"
+        figures["in 90 % intervals, held out"] = f"{100 * unseen.found.coverage[0.9]:.1f} %"
+    return figures
+
+
+def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
+    history = model.history_
+    if not history:
+        return [_missing("Lower bound and error by sweep", NO_SWEEPS)]
+    held_out = None if unseen is None else unseen.rmse
+    skipped = f"The first {plots.SKIPPED} sweeps are left out. " if len(history) > 4 else ""
+    since = "" if model._learner is None else " What was learnt online since is not in these."
+    return [
+        card(
+            "Lower bound",
+            f"What every sweep raises. {skipped}It may dip where communities are seeded or tried."
+            f"{since}",
+            picture("elbo", plots.elbo(history), "Lower bound by sweep"),
+        ),
+        card(
+            "Error",
+            "Root mean squared error; in training its expectation over what is still uncertain.",
+            picture("rmse", plots.rmse(history, held_out), "RMSE by sweep"),
+        ),
+        card(
+            "Terms of the lower bound",
+            "Each on a scale of its own: look at shapes within a panel, not across panels.",
+            picture("terms", plots.elbo_terms(history), "Terms of the lower bound by sweep"),
+            wide=True,
+        ),
+    ]
+
+
+def _communities(model: HeMF) -> list[str]:
+    users, items = model.communities("user", n=NAMED), model.communities("item", n=NAMED)
+    biclusters = model.biclusters()
+    wide = biclusters.size.shape[1] > plots.FEW
+    sizes = plots.community_sizes(users.sizes, items.sizes)
+    return [
+        _active(model),
+        card(
+            "Community sizes",
+            "Expected number of members; who is between two communities counts in part in both.",
+            picture("sizes", sizes, "Community sizes"),
+        ),
+        _map(model, biclusters, wide=wide),
+        _divisive(users, wide=wide),
+        _typical(users),
+        _typical(items),
+    ]
+
+
+def _active(model: HeMF) -> str:
+    title = "Active communities"
+    if not model.history_:
+        return _missing(title, NO_SWEEPS)
+    return card(
+        title,
+        "Many are seeded; those that are fragments of one another are merged.",
+        picture("active", plots.active_communities(model.history_), "Communities by sweep"),
+    )
+
+
+def _map(model: HeMF, biclusters: Biclusters, *, wide: bool) -> str:
+    title = "Who rates what how"
+    if not biclusters.size.any():
+        return _missing(title, NO_RATINGS)
+    drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
+    return card(
+        title,
+        "Mean rating of each item community by each user community; below it, the number of "
+        f"ratings. {_gap(model)}".rstrip(),
+        picture("biclusters", drawn, "Mean rating of each user by item community"),
+        wide=wide,
+    )
+
+
+def _typical(view: CommunityView) -> str:
+    other = "items" if view.side == "user" else "users"
+    if view.side == "user":
+        text = "Typical items are those with the highest ratings to expect."
+        beyond = "are rated higher here than the averages of this community and of the item suggest"
+    else:
+        text = "Typical users are those who rate highest."
+        beyond = "rate these items higher than the averages of the items and of the user suggest"
+    if len(view) > 1:
+        text = (
+            f"Typical {other} {beyond}. Where a community's ratings are low, those elsewhere may "
+            "still be higher."
+        )
+    rows = [
+        [
+            number,
+            f"{size:,.0f}",
+            _listed(isolated(id) for id in view.members(number)[:NAMED]),
+            _listed(f"{isolated(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical),
+        ]
+        for number, (size, typical) in enumerate(zip(view.sizes, view.typical, strict=True))
+    ]
+    headers = ["", "members", "surest members", f"typical {other}, and the rating to expect"]
+    return card(
+        f"{view.side.capitalize()} communities",
+        text,
+        table(headers, rows, numbers=[1]),
+        wide=True,
+    )
+
+
+def _listed(parts: Iterable[str]) -> Markup:
+    """Return HTML with commas between parts that are not broken across lines."""
+    return Markup(", ".join(f'<span class="whole">{part}</span>' for part in parts))
+
+
+def _soft(text: str) -> str:
+    return f'<span class="soft">{text}</span>'
+
+
+def _divisive(view: CommunityView, *, wide: bool) -> str:
+    if not view.divisive:
+        return ""
+    headers = ["item", *map(str, range(len(view))), "spread"]
+    rows = [
+        [one.id, *(f"{rating:.1f}" for rating in one.ratings), f"{one.spread:.2f}"]
+        for one in view.divisive
+    ]
+    return card(
+        "Divisive items",
+        "What each user community is expected to rate the items that they agree on least.",
+        table(headers, rows, numbers=range(1, len(headers))),
+        wide=wide,
+    )
+
+
+def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> list[str]:
+    judged, whose = (seen, "training") if unseen is None else (unseen, "held-out")
+    if judged is None:
+        return [_missing("Calibration of intervals", NO_RATINGS)]
+    caution = (
+        "These are the ratings learnt from: new ones are held a little less often. " + _gap(model)
+        if unseen is None
+        else ""
+    )
+    return honesty(judged.found, whose, caution)
+
+
+def _recommendations(model: HeMF, user: Any) -> list[str]:
+    items, _ = model.recommend(user, RECOMMENDED)
+    name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
+    cards = []
+    if len(items):
+        mean, std = model.predict(user, items, return_std=True)
+        low, high = model.rating_range_ or (float((mean - std).min()), float((mean + std).max()))
+        rows = [
+            [item, f"{m:.1f} ± {s:.1f}", interval(m, s, low, high)]
+            for item, m, s in zip(items, mean, std, strict=True)
+        ]
+        new = "may have been rated: not all ratings are kept" if _gap(model) else "not rated so far"
+        cards.append(
+            card(
+                Markup(f"Best for {name}"),
+                f"Rating to expect, ± one standard deviation; {new}.",
+                table(["item", "rating", f"{low:g} to {high:g}"], rows, numbers=[1]),
+            )
+        )
+    return [*cards, _favourites(model, user, Markup(f"Rated highest by {name}"))]
+
+
+def _favourites(model: HeMF, user: Any, title: str) -> str:
+    ratings = model.ratings_
+    row = int(ratings.users.rows([user])[0])
+    if row < 0:
+        return _missing(title, "no rating of theirs has been learnt.")
+    seen, values = ratings.by_user.row(row)
+    given = int(model._fitted().counts("user")[row])
+    if given and not seen.size:
+        return _missing(title, NO_RATINGS)
+    best = np.argsort(-values, kind="stable")[:RECOMMENDED]
+    favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
+    kept = "" if seen.size == given else f" that are kept, of {given:,} learnt"
+    return card(
+        title,
+        f"Of {seen.size:,} ratings{kept}.",
+        table(["item", "rating"], favourites, numbers=[1]),
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# A page that shows how good predictions were: errors, honesty, ranking.
+#
+# >>> from hemf.report.model import render
+# >>> "RMSE" in render("a model", "on some ratings", {"rmse": 0.8}, None, None)
+# True
+
+
+TILES = {
+    "rmse": ("RMSE", "{:.4f}"),
+    "mae": ("mean absolute error", "{:.4f}"),
+    "train_rmse": ("RMSE, training", "{:.4f}"),
+    "coverage90": ("in 90 % intervals", "{:.1%}"),
+    "nlpd": ("NLPD (nats)", "{:.4f}"),
+    "log_score": ("log score of levels (nats)", "{:.4f}"),
+    "sweeps": ("sweeps", "{:,}"),
+    "cpu_seconds": ("CPU seconds", "{:,.1f}"),
+    "peak_rss_mb": ("MB of memory at most", "{:,.0f}"),
+}
+RANKED = {
+    "ndcg": ("NDCG", "{:.4f}", "gain of relevant items, more the earlier they come; 1 is perfect"),
+    "recall": ("recall", "{:.4f}", "share of what is relevant to a user that is recommended"),
+    "precision": ("precision", "{:.4f}", "share of what is recommended that is relevant"),
+    "average_precision": ("MAP", "{:.4f}", "precision at each relevant item, averaged"),
+    "reciprocal_rank": ("MRR", "{:.4f}", "one over the rank of the first relevant item"),
+    "hit_rate": ("hit rate", "{:.1%}", "users with a relevant item among those recommended"),
+    "coverage": ("catalogue coverage", "{:.1%}", "items that are recommended to anybody"),
+    "novelty": ("novelty (bits)", "{:.2f}", "of an item that one user in 2ⁿ has rated, n"),
+}
+
+
+def render(
+    title: str,
+    subtitle: str,
+    figures: Mapping[str, Any],
+    found: Calibration | None,
+    ranks: RankingMetrics | None,
+) -> str:
+    """Return the HTML of the page; ``figures`` are those that `hemf evaluate` prints."""
+    shown = {
+        name: form.format(figures[key])
+        for key, (name, form) in TILES.items()
+        if figures.get(key) is not None
+    }
+    body = [tiles(shown), section("How sure", honesty(found, "withheld"))]
+    if ranks is not None:
+        body.append(section("How it ranks", [_ranking(ranks)]))
+    return page(title, subtitle, body)
+
+
+def honesty(found: Calibration | None, whose: str, caution: str = "") -> list[str]:
+    """Return cards on intervals and on where ratings fall in what was predicted of them."""
+    if found is None:
+        why = "Not shown: this model does not say how sure it is."
+        return [card("Calibration of intervals", why, "", wide=True)]
+    return [
+        card(
+            "Calibration of intervals",
+            f"An interval that should hold 90 % of the ratings does so, if the model is honest: "
+            f"points lie on the diagonal. {caution}The grey band is what chance alone would do. "
+            "Above it intervals are too wide, below it too narrow.",
+            picture(
+                "calibration",
+                plots.calibration(found.curve, found.n_ratings),
+                f"Observed against nominal coverage on {whose} ratings",
+            ),
+        ),
+        card(
+            "Where ratings fall in what was predicted",
+            "Each tenth of a prediction should hold a tenth of the ratings (PIT). A hump says that "
+            "predictions are too cautious, high ends that they are too sure, a slope that they are "
+            f"too low or too high. {100 * found.pit_distance:.1f} % of the ratings are in a tenth "
+            "where they should not be.",
+            picture(
+                "pit",
+                plots.pit_histogram(found.pit, found.n_ratings),
+                f"Share of {whose} ratings in each tenth of the predictions",
+            ),
+        ),
+        card(
+            f"Intervals on {found.n_ratings:,} {whose} ratings",
+            "",
+            table(
+                ["should hold", "holds"],
+                ([f"{100 * level:g} %", f"{100 * share:.1f} %"]
+                 for level, share in found.coverage.items()),
+                numbers=[0, 1],
+            ),
+        ),
+        card(
+            "Scores of the distributions",
+            "Lower is better; they compare models on the same ratings.",
+            table(["", "score"], _scores(found), numbers=[1]),
+        ),
+    ]  # fmt: skip
+
+
+def _scores(found: Calibration) -> list[list[str]]:
+    rows = [
+        ["negative log predictive density (NLPD), nats", f"{found.nlpd:.4f}"],
+        ["continuous ranked probability score (CRPS), rating units", f"{found.crps:.4f}"],
+    ]
+    if found.log_score is not None:
+        rows.append(["negative log probability of the level, nats", f"{found.log_score:.4f}"])
+    return rows
+
+
+def _ranking(ranks: RankingMetrics) -> str:
+    rows = [
+        [name, form.format(getattr(ranks, key)), meaning]
+        for key, (name, form, meaning) in RANKED.items()
+    ]
+    left = f" {ranks.left_out:,} ratings of unknown users or items are left out."
+    return card(
+        f"The best {ranks.n} for {ranks.users:,} users",
+        f"All items not rated in training are ranked; those rated {ranks.relevant:.4g} or more in "
+        "test are relevant, all others are not, be they merely not rated."
+        f"{left if ranks.left_out else ''}",
+        table([f"at {ranks.n}", "", ""], rows, numbers=[1]),
+        wide=True,
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Pictures of learners on a stream, side by side: as one figure, and as a page around it.
+#
+# >>> from hemf.evaluation import CurvePoint
+# >>> figure = stream_figure([("hemf", [CurvePoint(1000, 0.95, 0.95, test_rmse=0.94)])])
+# >>> [axes.get_title("left") for axes in figure.axes]
+# ['each rating, predicted before it was learnt', 'test ratings, at every tenth of the stream']
+
+
+Curves = Sequence[tuple[str, Sequence["CurvePoint"]]]
+"""Name of each learner, and its curve of `Prequential`."""
+
+KINDS = (".html", ".png")
+# Each stands out on light and on dark ground; the first two follow the page's own.
+COLOURS = (plots.USERS, plots.ITEMS, "#009e73", "#b8609a", "#8a7f00", "#7a5cc4")
+DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+BEGINNING = 0.05  # of the points, which may leave the picture so that the rest can be seen
+WINDOW = 20  # a point of the stream stands for the last 1/20 of all points
+CHARACTERS = 12  # of the legend, in an inch
+
+
+def stream_figure(curves: Curves, *, start: int = 0) -> Figure:
+    """Draw RMSE against ratings seen, in the stream and, where measured, on test ratings.
+
+    ``curves`` are names of learners and the curves of their `Prequential`; ``start`` is how many
+    ratings were learnt before the stream began.
+
+    >>> from hemf.evaluation import CurvePoint
+    >>> figure = stream_figure([("sgd", [CurvePoint(999, 0.95, 0.95), CurvePoint(1998, 0.9, 0.9)])])
+    >>> [axes.get_xlabel() for axes in figure.axes]
+    ['ratings seen']
+    """
+    tested = any(point.test_rmse is not None for _, curve in curves for point in curve)
+    with plots.style():
+        from matplotlib.figure import Figure
+
+        width = plots.WHOLE if tested else 8.0
+        figure = Figure(figsize=(width, 4.2), layout="constrained")
+        panels = figure.subplots(1, 2 if tested else 1, squeeze=False, sharex=True)[0]
+        _draw(panels[0], [windowed(curve) for _, curve in curves], start)
+        panels[0].set_title("each rating, predicted before it was learnt")
+        if tested:
+            _draw(panels[1], [_tested(curve) for _, curve in curves], start)
+            panels[1].set_title("test ratings, at every tenth of the stream")
+        lines = panels[0].get_lines()
+        names = [name for name, _ in curves]
+        wide = [len(name) + 7 for name in names]  # with the line and a gap
+        fit = sum(wide) <= CHARACTERS * width
+        ncols = len(names) if fit else max(1, int(CHARACTERS * width) // max(wide))
+        figure.legend(lines, names, loc="outside upper left", ncols=ncols)
+    return figure
+
+
+def windowed(curve: Sequence[CurvePoint]) -> list[tuple[int, float]]:
+    """Return how many ratings were streamed, and the RMSE of the last twentieth of the stream.
+
+    >>> from hemf.evaluation import CurvePoint
+    >>> windowed([CurvePoint(10, 3.0, 3.0), CurvePoint(20, 4.0, 3.5)])
+    [(10, 3.0), (20, 4.0)]
+    """
+    ends = np.array([point.ratings for point in curve], dtype=np.int64)
+    sums = np.diff(ends, prepend=0) * np.array([point.rmse for point in curve]) ** 2
+    total, before = np.append(0.0, np.cumsum(sums)), np.append(0, ends)
+    first = np.maximum(np.arange(len(curve)) + 1 - max(1, len(curve) // WINDOW), 0)
+    mean = (total[1:] - total[first]) / (before[1:] - before[first])
+    return list(zip(ends.tolist(), np.sqrt(mean).tolist(), strict=True))
+
+
+def _tested(curve: Sequence[CurvePoint]) -> list[tuple[int, float]]:
+    return [(point.ratings, point.test_rmse) for point in curve if point.test_rmse is not None]
+
+
+def _draw(axes: Axes, lines: Sequence[Sequence[tuple[int, float]]], start: int) -> None:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    later: list[float] = []
+    for number, points in enumerate(lines):
+        values = [value for _, value in points]
+        later += values[round(BEGINNING * len(values)) :]
+        axes.plot(
+            [start + ratings for ratings, _ in points],
+            values,
+            color=COLOURS[number % len(COLOURS)],
+            ls=DASHES[number % len(DASHES)],
+            marker="o" if len(points) <= 12 else None,
+            ms=4,
+        )
+    if later:
+        # A learner that starts from nothing begins far above all that is worth comparing.
+        room = 0.06 * (max(later) - min(later)) + 0.002 * max(later)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, min(later) - room), min(high, max(later) + room))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("ratings seen")
+    axes.set_ylabel("RMSE (rating units)")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def check_plot_name(path: Path | None) -> None:
+    """Complain of a file name that does not say what to draw.
+
+    >>> check_plot_name(Path("stream.gif"))
+    Traceback (most recent call last):
+    hemf.errors.ParameterError: stream.gif: the name must end in .html or .png
+    """
+    from hemf.errors import ParameterError
+
+    if path is not None and path.suffix.lower() not in KINDS:
+        raise ParameterError(f"{path}: the name must end in {' or '.join(KINDS)}", value=str(path))
+
+
+def write_stream_plot(
+    path: Path,
+    curves: Curves,
+    *,
+    start: int,
+    title: str,
+    subtitle: str,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+) -> None:
+    """Write the figure as a PNG or, with a table of what was measured, as a page, by the name."""
+    figure = stream_figure(curves, start=start)
+
+    def html() -> str:
+        drawn = card(
+            "Error against ratings seen",
+            "Root mean squared error, in the stream that of its latest twentieth; lower is better.",
+            picture("stream", figure, "RMSE against ratings seen"),
+            wide=True,
+        )
+        measured = card(
+            "What was measured",
+            "Times are those of predicting and learning, compilation aside.",
+            table(headers, rows, numbers=range(1, len(headers))),
+            wide=True,
+        )
+        return page(title, subtitle, [section("Learning from a stream", [drawn, measured])])
+
+    write_drawn(path, figure, html)

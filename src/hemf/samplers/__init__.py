@@ -1,0 +1,13 @@
+"""Models whose posterior is sampled: HeMF, BPMF and M3F by Gibbs sampling.
+
+>>> from hemf.samplers import BPMF
+>>> BPMF(n_factors=5)
+BPMF(n_factors=5)
+"""
+
+from hemf.samplers.base import SampleReport
+from hemf.samplers.bpmf import BPMF
+from hemf.samplers.hemf import GibbsHeMF
+from hemf.samplers.m3f import M3FTIB, M3FTIF
+
+__all__ = ["BPMF", "M3FTIB", "M3FTIF", "GibbsHeMF", "SampleReport"]

@@ -1,5 +1,0 @@
-"""HeMF's factors, features and noise drawn from their posterior instead of approximated."""
-
-from hemf.sampling.estimator import GibbsHeMF
-
-__all__ = ["GibbsHeMF"]
