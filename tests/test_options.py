@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hemf import DuplicateWarning, HeMF, ParameterError
-from hemf._checks import checked_jobs, checked_range, generator
+from hemf._checks import check_n_jobs, check_rating_range, check_rng
 from hemf._options import MOST_FACTORS, fit_options
 from hemf.batch.init import NOISE_START
 from hemf.data.datasets import draw
@@ -105,21 +105,21 @@ def test_numbers_may_be_numpys():
 
 
 def test_a_range_is_two_numbers_in_order():
-    assert checked_range("observed") == "observed"
-    assert checked_range(None) is None
-    assert checked_range([0, 10]) == (0.0, 10.0)
-    assert checked_range(np.array([-1.5, 1.5])) == (-1.5, 1.5)
+    assert check_rating_range("observed") == "observed"
+    assert check_rating_range(None) is None
+    assert check_rating_range([0, 10]) == (0.0, 10.0)
+    assert check_rating_range(np.array([-1.5, 1.5])) == (-1.5, 1.5)
 
 
 def test_threads_are_counted_as_elsewhere():
-    assert [checked_jobs(n) for n in (None, -1, 1, 64)] == [None, -1, 1, 64]
+    assert [check_n_jobs(n) for n in (None, -1, 1, 64)] == [None, -1, 1, 64]
 
 
 def test_a_generator_is_used_as_it_is_and_a_seed_makes_one():
     ours = np.random.default_rng(0)
-    assert generator(ours) is ours
-    assert generator(3).random() == generator(3).random()
-    assert generator(None).random() != generator(None).random()
+    assert check_rng(ours) is ours
+    assert check_rng(3).random() == check_rng(3).random()
+    assert check_rng(None).random() != check_rng(None).random()
 
 
 def test_defaults_are_valid_and_reach_the_fit():

@@ -1,15 +1,19 @@
-"""Parameters the scikit-learn way, without importing scikit-learn."""
+"""Checks of arguments, and parameters the scikit-learn way without importing scikit-learn."""
 
 from __future__ import annotations
 
 import inspect
 import operator
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
 
 import numpy as np
 
-from hemf._typing import SIDES
-from hemf.errors import ParameterError
+from hemf._typing import SIDES, AnyArray, BoolArray
+from hemf.errors import DataError, ParameterError, row_error
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Parametrised:
@@ -19,18 +23,18 @@ class Parametrised:
     pipelines and searches work.
     """
 
-    _estimator_type = "regressor"  # what scikit-learn before 1.6 asks for
+    _estimator_type = "regressor"  # read by scikit-learn before 1.6
 
     @classmethod
-    def _defaults(cls) -> dict[str, Any]:
+    def _defaults(cls) -> dict[str, object]:
         signature = inspect.signature(cls.__init__)
         return {n: p.default for n, p in signature.parameters.items() if n != "self"}
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return every parameter by name."""
         return {name: getattr(self, name) for name in self._defaults()}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters by name and return the estimator."""
         known = self._defaults()
         for name in params:
@@ -43,8 +47,8 @@ class Parametrised:
             setattr(self, name, value)
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn, which alone calls this, what kind of estimator this is."""
+    def __sklearn_tags__(self) -> object:
+        """Return the tags of a regressor; only scikit-learn calls this."""
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
 
         return Tags(
@@ -63,73 +67,84 @@ class Parametrised:
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: object, right: object) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def whole_number(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """Check a count.
+# -- parameters ----------------------------------------------------------------------------------
 
-    >>> whole_number("n_factors", 3, at_least=1)
+
+def check_value(name: str, value: object, valid: bool, expected: str) -> None:
+    """Raise a ParameterError unless ``valid``.
+
+    >>> check_value("noise", -1, False, "positive")
+    Traceback (most recent call last):
+    hemf.errors.ParameterError: noise must be positive, got -1
+    """
+    if not valid:
+        raise ParameterError(f"{name} must be {expected}, got {value!r}", value=value)
+
+
+def check_int(name: str, value: object, *, low: int, high: int | None = None) -> int:
+    """Check an integer with low ≤ value ≤ high.
+
+    >>> check_int("n_factors", 3, low=1)
     3
     """
     try:
-        whole = None if isinstance(value, bool) else operator.index(value)
+        checked = low - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        whole = None
-    if whole is None or whole < at_least or (at_most is not None and whole > at_most):
-        limit = "" if at_most is None else f" and at most {at_most}"
-        raise ParameterError(
-            f"{name} must be a whole number of at least {at_least}{limit}, got {value!r}",
-            value=value,
-        )
-    return whole
-
-
-def number(name: str, value: Any, *, low: float, high: float = float("inf")) -> float:
-    """Check a finite number with low ≤ value ≤ high.
-
-    >>> number("tol", 1e-5, low=0)
-    1e-05
-    """
-    try:
-        checked = float(value)
-    except (TypeError, ValueError):
-        checked = float("nan")
-    if not low <= checked <= high or isinstance(value, bool) or checked == float("inf"):
-        wanted = f"between {low:g} and {high:g}" if high < float("inf") else f"at least {low:g}"
-        raise ParameterError(f"{name} must be a number {wanted}, got {value!r}", value=value)
+        checked = low - 1
+    limit = "" if high is None else f" and at most {high}"
+    valid = low <= checked and (high is None or checked <= high)
+    check_value(name, value, valid, f"a whole number of at least {low}{limit}")
     return checked
 
 
-def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
+def check_number(name: str, value: object, *, low: float, high: float = float("inf")) -> float:
+    """Check a finite number with low ≤ value ≤ high.
+
+    >>> check_number("tol", 1e-5, low=0)
+    1e-05
+    """
+    try:
+        checked = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        checked = float("nan")
+    expected = f"between {low:g} and {high:g}" if high < float("inf") else f"at least {low:g}"
+    valid = low <= checked <= high and checked != float("inf")
+    check_value(name, value, valid, f"a number {expected}")
+    return checked
+
+
+def check_choice(name: str, value: object, options: Sequence[T]) -> T:
     """Check a word against the ones allowed.
 
-    >>> choice("evb", "closed", ("closed", "gradient"))
+    >>> check_choice("evb", "closed", ("closed", "gradient"))
     'closed'
     """
-    if not any(type(value) is type(option) and value == option for option in options):
-        raise ParameterError(
-            f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}", value=value
-        )
-    return value
+    for option in options:
+        if _same(value, option):
+            return option
+    raise ParameterError(
+        f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}", value=value
+    )
 
 
-def switch(name: str, value: Any) -> bool:
-    """Check what is either True or False, Python's or NumPy's.
+def check_bool(name: str, value: object) -> bool:
+    """Check a bool, Python's or NumPy's.
 
-    >>> switch("return_std", True)
+    >>> check_bool("return_std", True)
     True
     """
-    if not isinstance(value, bool | np.bool_):
-        raise ParameterError(f"{name} must be True or False, got {value!r}", value=value)
+    check_value(name, value, isinstance(value, bool | np.bool_), "True or False")
     return bool(value)
 
 
-def functions(name: str, given: Any) -> tuple[Any, ...]:
-    """Check that something is a sequence of functions, and return them.
+def check_callables(name: str, given: Iterable[F]) -> tuple[F, ...]:
+    """Check a sequence of functions.
 
-    >>> functions("callbacks", [print])
+    >>> check_callables("callbacks", [print])
     (<built-in function print>,)
     """
     try:
@@ -137,58 +152,52 @@ def functions(name: str, given: Any) -> tuple[Any, ...]:
     except TypeError:
         raise ParameterError(f"{name} must be a list of functions, got {given!r}") from None
     for one in found:
-        if not callable(one):
-            raise ParameterError(f"{name} must be functions, got {one!r}", value=one)
+        check_value(name, one, callable(one), "functions")
     return found
 
 
-def implicit_sides(given: bool | str) -> tuple[str, ...]:
+def check_implicit_features(given: bool | str) -> tuple[str, ...]:
     """Check ``implicit_features``, and return the sides that have any.
 
-    >>> implicit_sides(True), implicit_sides("item")
+    >>> check_implicit_features(True), check_implicit_features("item")
     (('user', 'item'), ('item',))
     """
     if isinstance(given, str) and given in SIDES:
         return (given,)
-    if not isinstance(given, bool | np.bool_):
-        raise ParameterError(
-            f'implicit_features must be True, False, "user" or "item", got {given!r}', value=given
-        )
+    valid = isinstance(given, bool | np.bool_)
+    check_value("implicit_features", given, valid, 'True, False, "user" or "item"')
     return SIDES if given else ()
 
 
-def checked_jobs(n_jobs: int | None) -> int | None:
+def check_n_jobs(n_jobs: int | None) -> int | None:
     """Check a number of threads.
 
-    >>> checked_jobs(-1)
+    >>> check_n_jobs(-1)
     -1
     """
     if n_jobs is None:
         return None
-    if n_jobs == 0:
-        raise ParameterError("n_jobs must be None, -1 or a positive number, got 0", value=0)
-    return whole_number("n_jobs", n_jobs, at_least=-1024)
+    check_value("n_jobs", n_jobs, n_jobs != 0, "None, -1 or a positive number")
+    return check_int("n_jobs", n_jobs, low=-1024)
 
 
-def generator(rng: int | np.random.Generator | None) -> np.random.Generator:
+def check_rng(rng: int | np.random.Generator | None) -> np.random.Generator:
     """Return a generator for a seed, or the one given.
 
-    >>> bool(generator(7).integers(10) == generator(7).integers(10))
+    >>> bool(check_rng(7).integers(10) == check_rng(7).integers(10))
     True
     """
     if isinstance(rng, np.random.Generator):
         return rng
-    if rng is not None:
-        whole_number("rng", rng, at_least=0)
-    return np.random.default_rng(rng)
+    return np.random.default_rng(None if rng is None else check_int("rng", rng, low=0))
 
 
-def checked_range(
+def check_rating_range(
     given: str | tuple[float, float] | None,
 ) -> str | tuple[float, float] | None:
     """Check ``rating_range``.
 
-    >>> checked_range((1, 5))
+    >>> check_rating_range((1, 5))
     (1.0, 5.0)
     """
     if given is None or (isinstance(given, str) and given == "observed"):
@@ -197,19 +206,65 @@ def checked_range(
         low, high = (float(end) for end in given)
     except (TypeError, ValueError):
         low = high = 0.0
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise ParameterError(
-            f'rating_range must be "observed", None or (lowest, highest), got {given!r}',
-            value=given,
-        )
+    valid = bool(np.isfinite(low) and np.isfinite(high) and low < high)
+    check_value("rating_range", given, valid, '"observed", None or (lowest, highest)')
     return low, high
 
 
-def resolved_range(
+def resolve_rating_range(
     given: str | tuple[float, float] | None, observed: tuple[float, float]
 ) -> tuple[float, float] | None:
     """Return the ends that predictions are clipped to, or None."""
-    checked = checked_range(given)
-    if isinstance(checked, str):
-        return observed
-    return checked
+    checked = check_rating_range(given)
+    return observed if isinstance(checked, str) else checked
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def check_rows(what: str, values: AnyArray, invalid: BoolArray, reason: str) -> None:
+    """Raise a DataError for the first row that is ``invalid``.
+
+    >>> check_rows("std", np.array([1.0, -2.0]), np.array([False, True]), "is negative")
+    Traceback (most recent call last):
+    hemf.errors.DataError: std -2.0 at row 1 is negative
+    """
+    if invalid.any():
+        row = int(invalid.argmax())
+        raise row_error(what, values[row].item(), row, reason)
+
+
+def check_lengths(**columns: Sequence[object] | AnyArray) -> int:
+    """Return the length that all columns have in common; it must not be 0.
+
+    >>> check_lengths(users=[1, 2], items=[7])
+    Traceback (most recent call last):
+    hemf.errors.DataError: lengths differ: users 2, items 1; give one value for each row
+    """
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise DataError(f"lengths differ: {listed}; give one value for each row", value=lengths)
+    if 0 in lengths.values():
+        raise DataError(f"there are no rows in {', '.join(lengths)}")
+    return next(iter(lengths.values()))
+
+
+def check_floats(name: str, values: object, *, scalar: bool = False) -> AnyArray:
+    """Return finite numbers as a one-dimensional float64 array.
+
+    With ``scalar``, a single number is accepted and becomes an array of no dimension.
+
+    >>> check_floats("scores", [1, float("nan")])
+    Traceback (most recent call last):
+    hemf.errors.DataError: scores nan at row 1 is not finite
+    """
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{name} must be numbers, got {values!r}", value=values) from None
+    if array.ndim > 1 or (array.ndim == 0 and not scalar):
+        raise DataError(f"{name} must have one dimension, got {array.ndim}", value=array.shape)
+    flat = np.atleast_1d(array)
+    check_rows(name, flat, ~np.isfinite(flat), "is not finite")
+    return array

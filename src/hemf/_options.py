@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hemf._checks import (
-    checked_jobs,
-    checked_range,
-    choice,
-    implicit_sides,
-    number,
-    switch,
-    whole_number,
+    check_bool,
+    check_choice,
+    check_implicit_features,
+    check_int,
+    check_n_jobs,
+    check_number,
+    check_rating_range,
 )
 from hemf._typing import SIDES
 from hemf.batch.fit import FitOptions
@@ -28,27 +28,28 @@ MOST_FACTORS = 1000  # a row's second moment takes 2 MB then; memory runs out so
 
 def fit_options(model: HeMF) -> FitOptions:
     """Return what a fit needs to know; an error names the parameter and what it may be."""
-    number("validation_fraction", model.validation_fraction, low=0.0, high=0.9)
-    choice("duplicates", model.duplicates, ("last", "mean", "error"))
-    checked_range(model.rating_range)
-    choice("noise_scales", model.noise_scales, ("both", "user", "item", None))
-    single = choice("dtype", model.dtype, ("float32", "float64")) == "float32"
+    check_number("validation_fraction", model.validation_fraction, low=0.0, high=0.9)
+    check_choice("duplicates", model.duplicates, ("last", "mean", "error"))
+    check_rating_range(model.rating_range)
+    check_choice("noise_scales", model.noise_scales, ("both", "user", "item", None))
+    single = check_choice("dtype", model.dtype, ("float32", "float64")) == "float32"
     return FitOptions(
-        n_factors=whole_number("n_factors", model.n_factors, at_least=1, at_most=MOST_FACTORS),
-        offsets=bool(choice("offsets", model.offsets, (True, False))),
+        n_factors=check_int("n_factors", model.n_factors, low=1, high=MOST_FACTORS),
+        offsets=bool(check_choice("offsets", model.offsets, (True, False))),
         max_communities={side: _limit(model, side) for side in SIDES},
         tied={side: _tied(model, side) for side in SIDES},
-        coupled=choice("membership", model.membership, ("coupled", "mean-field")) == "coupled",
+        coupled=check_choice("membership", model.membership, ("coupled", "mean-field"))
+        == "coupled",
         noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
-        moods=switch("moods", model.moods),
-        implicit_features=implicit_sides(model.implicit_features),
-        evb=choice("evb", model.evb, ("closed", "gradient", None)),
-        concentration=number("concentration", model.concentration, low=1e-6, high=1e6),
-        spread=number("spread", model.spread, low=1e-9, high=1e9),
-        max_sweeps=whole_number("max_sweeps", model.max_sweeps, at_least=1),
-        tolerance=number("tol", model.tol, low=0.0),
-        patience=whole_number("patience", model.patience, at_least=1),
-        n_jobs=checked_jobs(model.n_jobs),
+        moods=check_bool("moods", model.moods),
+        implicit_features=check_implicit_features(model.implicit_features),
+        evb=check_choice("evb", model.evb, ("closed", "gradient", None)),
+        concentration=check_number("concentration", model.concentration, low=1e-6, high=1e6),
+        spread=check_number("spread", model.spread, low=1e-9, high=1e9),
+        max_sweeps=check_int("max_sweeps", model.max_sweeps, low=1),
+        tolerance=check_number("tol", model.tol, low=0.0),
+        patience=check_int("patience", model.patience, low=1),
+        n_jobs=check_n_jobs(model.n_jobs),
         dtype=np.float32 if single else np.float64,
     )
 
@@ -57,18 +58,18 @@ def online_options(model: HeMF) -> OnlineOptions:
     """Return how a model learns online; an error names the parameter and what it may be."""
     fit, cap = fit_options(model), model.max_online_communities
     if cap is not None:
-        cap = whole_number("max_online_communities", cap, at_least=1)
+        cap = check_int("max_online_communities", cap, low=1)
     window = _window(model.history)
     return OnlineOptions(
         window=window,
         counts_repeats=window == 0 or model.duplicates == "mean",
-        buffer=whole_number("buffer", model.buffer, at_least=0),
+        buffer=check_int("buffer", model.buffer, low=0),
         forgetting=_forgetting(model.forgetting),
         evb=fit.evb,
         max_communities={
             side: 1 if most == 1 else cap for side, most in fit.max_communities.items()
         },
-        refresh=number("refresh", model.refresh, low=0.0, high=100.0),
+        refresh=check_number("refresh", model.refresh, low=0.0, high=100.0),
     )
 
 
@@ -83,14 +84,14 @@ def _window(history: str | int | None) -> int:
                 value=history,
             )
         return ALL if history == "full" else 0
-    return whole_number("history", history, at_least=1)
+    return check_int("history", history, low=1)
 
 
 def _forgetting(given: float | tuple[float, float]) -> dict[str, float]:
     pair = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
     try:
         return {
-            side: number("forgetting", part, low=0.01, high=1.0)
+            side: check_number("forgetting", part, low=0.01, high=1.0)
             for side, part in zip(SIDES, pair, strict=True)
         }
     except ParameterError:
@@ -103,9 +104,9 @@ def _forgetting(given: float | tuple[float, float]) -> dict[str, float]:
 
 def _limit(model: HeMF, side: str) -> int:
     name = f"max_{side}_communities"
-    return whole_number(name, getattr(model, name), at_least=1)
+    return check_int(name, getattr(model, name), low=1)
 
 
 def _tied(model: HeMF, side: str) -> bool:
     name = f"{side}_covariances"
-    return bool(choice(name, getattr(model, name), ("own", "tied")) == "tied")
+    return bool(check_choice(name, getattr(model, name), ("own", "tied")) == "tied")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from typing import Any
+from typing import TypeVar
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 _LONGEST_MESSAGE = 1000
@@ -28,7 +28,7 @@ class HemfError(Exception):
     1000
     """
 
-    def __init__(self, message: str, *, value: Any = None, row: int | None = None) -> None:
+    def __init__(self, message: str, *, value: object = None, row: int | None = None) -> None:
         super().__init__(shorten(message))
         self.value = value
         self.row = row
@@ -76,6 +76,18 @@ class ModelFileError(HemfError, OSError):
 
 class DatasetError(HemfError, OSError):
     """A data set could not be fetched, verified or read."""
+
+
+E = TypeVar("E", bound=HemfError)
+
+
+def row_error(what: str, value: object, row: int, reason: str, kind: type[E] = DataError) -> E:  # type: ignore[assignment]
+    """Return the error for a value that cannot be used.
+
+    >>> row_error("rating", "good", 3, "is not a number")
+    DataError("rating 'good' at row 3 is not a number")
+    """
+    return kind(f"{what} {value!r} at row {row} {reason}", value=value, row=row)
 
 
 class HemfWarning(UserWarning):

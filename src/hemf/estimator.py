@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hemf._checks import choice, switch, whole_number
+from hemf._checks import check_bool, check_choice, check_int
 from hemf._typing import SIDES
 from hemf.online.journal import check_idle
 from hemf.queries.predict import Predicting
@@ -271,7 +271,7 @@ class HeMF(Predicting):
         """
         from hemf.online.learner import predict_then_learn
 
-        return_seconds = switch("return_seconds", return_seconds)
+        return_seconds = check_bool("return_seconds", return_seconds)
         expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
         return (expected, seconds) if return_seconds else expected
 
@@ -322,10 +322,10 @@ class HeMF(Predicting):
         typo. Without a likely mistake one stranger is no reason for a warning; ten or more are, if
         nobody is known and ``return_known`` is not asked for.
         """
-        choice("unknown", unknown, ("prior", "error"))
-        return_std = switch("return_std", return_std)
-        include_noise = switch("include_noise", include_noise)
-        return_known = switch("return_known", return_known)
+        check_choice("unknown", unknown, ("prior", "error"))
+        return_std = check_bool("return_std", return_std)
+        include_noise = check_bool("include_noise", include_noise)
+        return_known = check_bool("return_known", return_known)
         with self._turn:
             return self._predict(
                 users, items, timestamps, return_std, include_noise, return_known, unknown
@@ -413,7 +413,7 @@ class HeMF(Predicting):
         """
         from hemf.queries.communities import community_view
 
-        side, n = choice("side", side, SIDES), whole_number("n", n, at_least=1)
+        side, n = check_choice("side", side, SIDES), check_int("n", n, low=1)
         with self._turn:
             return community_view(self, side, n)
 
@@ -434,7 +434,7 @@ class HeMF(Predicting):
         """
         from hemf.queries.explain import explain
 
-        n = whole_number("n", n, at_least=0)
+        n = check_int("n", n, low=0)
         with self._turn:
             return explain(self, user, item, n)
 

@@ -14,19 +14,19 @@ import numpy.typing as npt
 
 from hemf._checks import (
     Parametrised,
-    checked_range,
-    choice,
-    functions,
-    generator,
-    number,
-    switch,
-    whole_number,
+    check_bool,
+    check_callables,
+    check_choice,
+    check_int,
+    check_number,
+    check_rating_range,
+    check_rng,
 )
 from hemf._options import MOST_FACTORS
 from hemf._typing import Float32Array, Float64Array, Int32Array
 from hemf.batch.inputs import validation_pairs
 from hemf.data.columns import CodedIds
-from hemf.data.pairs import KnownIds, check_rating_range, find_pairs
+from hemf.data.pairs import KnownIds, check_ratings_in_range, find_pairs
 from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any, read_in_order
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import DataError, NotFittedError, ParameterError
@@ -158,15 +158,15 @@ class SGD(Parametrised):
         which nothing is learnt from. A fit that fails leaves the estimator as it was.
         """
         schedule = self.check_parameters()
-        epochs = whole_number("epochs", self.epochs if epochs is None else epochs, at_least=1)
-        told = functions("callbacks", callbacks)
+        epochs = check_int("epochs", self.epochs if epochs is None else epochs, low=1)
+        told = check_callables("callbacks", callbacks)
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
         if not data.n_ratings:
             raise DataError("there are no ratings to learn from")
         user_rows, item_rows, values = data.triples()
-        check_rating_range(values, self.rating_range)
+        check_ratings_in_range(values, self.rating_range)
         if values.dtype != np.float32:
             raise DataError(
                 "these ratings differ by less than float32 can hold, which is what this model "
@@ -224,7 +224,7 @@ class SGD(Parametrised):
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)
         array([3., 4.])
         """
-        return_seconds = switch("return_seconds", return_seconds)
+        return_seconds = check_bool("return_seconds", return_seconds)
         begin = time.perf_counter()
         expected, seconds = self._stream(ratings, y, columns, forecasts=True, timed=return_seconds)
         if seconds is None:
@@ -246,7 +246,7 @@ class SGD(Parametrised):
             )
             read = read_in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no columns that are views
-            check_rating_range(values, self.rating_range)
+            check_ratings_in_range(values, self.rating_range)
             seconds = np.empty(len(values)) if timed else None
             expected = state.stream(
                 schedule, read.users, read.items, values, forecasts=forecasts, seconds=seconds
@@ -257,18 +257,18 @@ class SGD(Parametrised):
 
     def check_parameters(self) -> Schedule:
         """Check every parameter; an error names it and what it may be."""
-        whole_number("n_factors", self.n_factors, at_least=0, at_most=MOST_FACTORS)
-        whole_number("epochs", self.epochs, at_least=1)
-        number("start_scale", self.start_scale, low=0.0)
-        checked_range(self.rating_range)
-        choice("duplicates", self.duplicates, ("last", "mean", "error"))
-        choice("dtype", self.dtype, ("float32", "float64"))
+        check_int("n_factors", self.n_factors, low=0, high=MOST_FACTORS)
+        check_int("epochs", self.epochs, low=1)
+        check_number("start_scale", self.start_scale, low=0.0)
+        check_rating_range(self.rating_range)
+        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
+        check_choice("dtype", self.dtype, ("float32", "float64"))
         return Schedule(
-            number("step", self.step, low=0.0),
-            number("decay", self.decay, low=1e-9),
-            number("power", self.power, low=0.0),
-            number("factor_penalty", self.factor_penalty, low=0.0),
-            number("offset_penalty", self.offset_penalty, low=0.0),
+            check_number("step", self.step, low=0.0),
+            check_number("decay", self.decay, low=1e-9),
+            check_number("power", self.power, low=0.0),
+            check_number("factor_penalty", self.factor_penalty, low=0.0),
+            check_number("offset_penalty", self.offset_penalty, low=0.0),
         )
 
     def _begin(
@@ -276,12 +276,12 @@ class SGD(Parametrised):
     ) -> tuple[Descent, np.random.Generator]:
         """Return a state in which nothing is learnt yet, and a generator for what comes."""
         # One seed for each purpose: how many users there are must not change where items start.
-        seeds = generator(self.rng).integers(2**63, size=3).tolist()
+        seeds = check_rng(self.rng).integers(2**63, size=3).tolist()
         user_side, item_side = (
             Side(ids, self.n_factors, self.start_scale, np.dtype(self.dtype), seed=seed)
             for ids, seed in zip((users, items), seeds[:2], strict=True)
         )
-        limits = checked_range(self.rating_range)
+        limits = check_rating_range(self.rating_range)
         if limits is None:
             limits = (-np.inf, np.inf)
         elif isinstance(limits, str):
@@ -289,7 +289,7 @@ class SGD(Parametrised):
         return Descent(user_side, item_side, scale, Seen(*limits)), np.random.default_rng(seeds[2])
 
     def _expected_scale(self) -> float:
-        limits = checked_range(self.rating_range)
+        limits = check_rating_range(self.rating_range)
         return (limits[1] - limits[0]) / 4.0 if isinstance(limits, tuple) else 1.0
 
     # -- what is known -------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class SGD(Parametrised):
         Ids are given as `HeMF.predict` takes them. With ``return_known`` also whether both are
         known: strangers get the mean and the other's offset (``unknown="error"``: an error).
         """
-        return_known = switch("return_known", return_known)
+        return_known = check_bool("return_known", return_known)
         state = self._fitted()
         pairs = find_pairs(
             users,

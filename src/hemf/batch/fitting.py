@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hemf._checks import functions, generator, implicit_sides, resolved_range
+from hemf._checks import check_callables, check_implicit_features, check_rng, resolve_rating_range
 from hemf._options import fit_options, online_options
 from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import (
@@ -39,9 +39,9 @@ def fit(
     """See `hemf.HeMF.fit`; ``features`` are those of each side, or None."""
     from hemf.online.learner import prepare
 
-    options, rng = fit_options(model), generator(model.rng)
-    implicit = implicit_sides(model.implicit_features)
-    told = functions("callbacks", callbacks)
+    options, rng = fit_options(model), check_rng(model.rng)
+    implicit = check_implicit_features(model.implicit_features)
+    told = check_callables("callbacks", callbacks)
     online_options(model)  # checked now rather than when the first rating arrives
     if y is not None:
         users, items = pairs_from_any(ratings, columns)
@@ -71,7 +71,7 @@ def fit(
     check_memory(data, options, validated=validated, designs=designs)
     rows, limits = (
         standardised(train, options.dtype),
-        resolved_range(model.rating_range, (data.minimum, data.maximum)),
+        resolve_rating_range(model.rating_range, (data.minimum, data.maximum)),
     )
     result = fit_batch(
         rows,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hemf._checks import checked_range, choice
+from hemf._checks import check_choice, check_rating_range
 from hemf._typing import OTHER, AnyArray, Array, BoolArray, IdsLike
 from hemf.data.columns import factorise
 from hemf.data.ratings import pairs_from_any
@@ -55,7 +55,7 @@ def find_pairs(
 
     ``unknown`` is ``"error"`` to reject unknown ids, or ``"prior"`` to accept them.
     """
-    choice("unknown", unknown, ("prior", "error"))
+    check_choice("unknown", unknown, ("prior", "error"))
     if items is None:
         users, items = pairs_from_any(users, users=known_users.ids, items=known_items.ids)
     user_ids, item_ids, is_single = pair_up(
@@ -77,12 +77,12 @@ def find_pairs(
     return Pairs(user_rows, item_rows, is_single, user_ids, item_ids)
 
 
-def check_rating_range(ratings: Array, rating_range: str | tuple[float, float] | None) -> None:
+def check_ratings_in_range(ratings: Array, rating_range: str | tuple[float, float] | None) -> None:
     """Raise an error for the first rating outside ``rating_range``, if that is a pair.
 
-    >>> check_rating_range(np.float32([1, 5]), (1, 5))
+    >>> check_ratings_in_range(np.float32([1, 5]), (1, 5))
     """
-    limits = checked_range(rating_range)
+    limits = check_rating_range(rating_range)
     if isinstance(limits, tuple):
         outside = (ratings < limits[0]) | (ratings > limits[1])
         if outside.any():

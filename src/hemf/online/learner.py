@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hemf._checks import checked_range, generator
+from hemf._checks import check_rating_range, check_rng
 from hemf._options import fit_options, online_options
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
 from hemf.batch.fit import one_blas_thread
@@ -213,7 +213,7 @@ def begin(model: HeMF, values: Array, options: OnlineOptions, journal: Journal) 
         _check_change(learner.state.options, options)
         learner.keep(journal)
         return learner
-    rng = generator(model.rng)
+    rng = check_rng(model.rng)
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
     if hasattr(model, "state_"):
         prepared = model._prepared
@@ -225,7 +225,7 @@ def begin(model: HeMF, values: Array, options: OnlineOptions, journal: Journal) 
         learner.state.rng = rng
         return learner
     check_beginning(model, options)
-    limits = checked_range(model.rating_range)
+    limits = check_rating_range(model.rating_range)
     if isinstance(limits, tuple):
         centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
     else:
@@ -440,7 +440,7 @@ def predict_then_learn(
         if (
             fresh
             and block.known is None
-            and not isinstance(checked_range(model.rating_range), tuple)
+            and not isinstance(check_rating_range(model.rating_range), tuple)
         ):
             forecasts[0] = 0.0
         expected[part] = _clipped(model, forecasts, block.known, lowest, highest, part)
@@ -514,7 +514,7 @@ def _clipped(
     model: HeMF, forecasts: Float64Array, known: Any, lowest: Any, highest: Any, part: slice
 ) -> Float64Array:
     """Clip forecasts to the range that was known when each of them was made."""
-    limits = checked_range(model.rating_range)
+    limits = check_rating_range(model.rating_range)
     if limits is None:
         return forecasts
     if isinstance(limits, tuple):
@@ -532,7 +532,7 @@ def _clipped(
 
 def check_range(model: Any, values: Array) -> None:
     """Refuse ratings outside a range that was declared."""
-    limits = checked_range(model.rating_range)
+    limits = check_rating_range(model.rating_range)
     if isinstance(limits, tuple):
         outside = (values < limits[0]) | (values > limits[1])
         if outside.any():
@@ -548,7 +548,7 @@ def check_range(model: Any, values: Array) -> None:
 
 def _observed_range(model: Any) -> tuple[float, float] | None:
     """Range of the ratings learnt so far; None where a range was declared, or none is wanted."""
-    if not isinstance(checked_range(model.rating_range), str):
+    if not isinstance(check_rating_range(model.rating_range), str):
         return None
     known: tuple[float, float] | None = getattr(model, "rating_range_", None)
     return known

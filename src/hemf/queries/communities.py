@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._checks import whole_number
+from hemf._checks import check_int
 from hemf._typing import Float64Array
 from hemf.errors import HistoryWarning, warn_caller
 
@@ -100,7 +100,7 @@ class CommunityView:
 
     def members(self, community: int) -> list[Any]:
         """Ids whose most probable community this is, the surest first."""
-        community = whole_number("community", community, at_least=0, at_most=len(self) - 1)
+        community = check_int("community", community, low=0, high=len(self) - 1)
         rows = np.flatnonzero(self.assignment == community)
         surest = np.argsort(-self.probabilities[rows, community], kind="stable")
         found: list[Any] = self.ids[rows[surest]].tolist()

@@ -100,13 +100,13 @@ class Fitted(Parametrised):
 
     def _taken(self, learner: Learner, values: Array) -> dict[str, Any]:
         """Return the attributes of a model with what a learner has made of these ratings."""
-        from hemf._checks import checked_range
+        from hemf._checks import check_rating_range
 
         state = learner.state
         attributes: dict[str, Any] = {}
         if "state_" not in vars(self):
             attributes |= {"held_out_": None, "history_": [], "converged_": False}
-        limits = checked_range(self.rating_range)
+        limits = check_rating_range(self.rating_range)
         if isinstance(limits, str) and state.observed is not None:
             limits = state.observed.low, state.observed.high
         elif isinstance(limits, str):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hemf._checks import choice, generator, number, switch, whole_number
+from hemf._checks import check_bool, check_choice, check_int, check_number, check_rng
 from hemf.batch.fit import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model import predictive
@@ -33,11 +33,11 @@ def recommend(
     rng: int | np.random.Generator | None,
 ) -> tuple[Any, ...]:
     """See `hemf.HeMF.recommend`."""
-    n = whole_number("n", n, at_least=1)
-    choice("strategy", strategy, STRATEGIES)
-    exploration = number("exploration", exploration, low=0.0)
-    exclude_seen = switch("exclude_seen", exclude_seen)
-    return_known = switch("return_known", return_known)
+    n = check_int("n", n, low=1)
+    check_choice("strategy", strategy, STRATEGIES)
+    exploration = check_number("exploration", exploration, low=0.0)
+    exclude_seen = check_bool("exclude_seen", exclude_seen)
+    return_known = check_bool("return_known", return_known)
     model._fitted()
     if exclude_seen and model._learner is not None and not model._learner.state.is_complete:
         warn_caller(
@@ -45,7 +45,7 @@ def recommend(
             "be recommended again; exclude_seen=False says that you know",
             HistoryWarning,
         )
-    draws = generator(rng)
+    draws = check_rng(rng)
     user_ids, alone = model._ids("user", user)
     rows = model._rows("user", user_ids)
     learnt, places = model._known_and_placed("user", user_ids)
@@ -90,8 +90,8 @@ def scores(
     rng: int | np.random.Generator | None,
 ) -> npt.NDArray[np.float64]:
     """See `hemf.HeMF.scores`."""
-    choice("strategy", strategy, STRATEGIES)
-    exploration = number("exploration", exploration, low=0.0)
+    check_choice("strategy", strategy, STRATEGIES)
+    exploration = check_number("exploration", exploration, low=0.0)
     model._fitted()
     user_ids, item_ids = model._ids("user", users)[0], model._ids("item", items)[0]
     learnt, rows = model._known_and_placed("user", user_ids)
@@ -102,7 +102,7 @@ def scores(
     if not np.array_equal(columns, np.arange(right.mean.shape[0])):
         right = Moments(right.mean[columns], right.second[columns])
     with one_blas_thread():
-        return _scores(model, left, right, rows, strategy, exploration, generator(rng))
+        return _scores(model, left, right, rows, strategy, exploration, check_rng(rng))
 
 
 def _item_moments(model: HeMF) -> Moments:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._checks import switch, whole_number
+from hemf._checks import check_bool, check_int
 from hemf._typing import Array, Float64Array
 from hemf.data.columns import downcast, factorise, parse_ratings
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
@@ -95,8 +95,8 @@ class Visitor:
 
     def predict(self, items: Any, *, return_std: bool = False, include_noise: bool = True) -> Any:
         """Return the expected rating of each item; see `hemf.HeMF.predict`."""
-        return_std = switch("return_std", return_std)
-        include_noise = switch("include_noise", include_noise)
+        return_std = check_bool("return_std", return_std)
+        include_noise = check_bool("include_noise", include_noise)
         model = self.model
         with model._turn:
             own = self.posterior
@@ -121,7 +121,7 @@ class Visitor:
 
     def recommend(self, n: int = 10, *, exclude_seen: bool = True) -> tuple[Any, Float64Array]:
         """Return the ids and expected ratings of the n items with the highest, best first."""
-        n, exclude_seen = whole_number("n", n, at_least=1), switch("exclude_seen", exclude_seen)
+        n, exclude_seen = check_int("n", n, low=1), check_bool("exclude_seen", exclude_seen)
         model = self.model
         with model._turn:
             own = self.posterior

@@ -14,18 +14,18 @@ import numpy.typing as npt
 
 from hemf._checks import (
     Parametrised,
-    checked_jobs,
-    checked_range,
-    choice,
-    resolved_range,
-    switch,
-    whole_number,
+    check_bool,
+    check_choice,
+    check_int,
+    check_n_jobs,
+    check_rating_range,
+    resolve_rating_range,
 )
 from hemf._options import MOST_FACTORS
 from hemf._typing import BoolArray, Float32Array, Float64Array, Int32Array
 from hemf.batch.fit import one_blas_thread
 from hemf.batch.inputs import available_bytes, format_bytes, validation_pairs, warn_of_equal
-from hemf.data.pairs import KnownIds, Pairs, check_rating_range, find_pairs
+from hemf.data.pairs import KnownIds, Pairs, check_ratings_in_range, find_pairs
 from hemf.data.ratings import Ratings, pairs_from_any
 from hemf.data.vocabulary import Vocabulary
 from hemf.engines.threads import thread_count
@@ -172,7 +172,7 @@ class Sampler(Parametrised):
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
-        check_rating_range(data.by_user.values, self.rating_range)
+        check_ratings_in_range(data.by_user.values, self.rating_range)
         warn_of_equal(data)
         return data
 
@@ -191,7 +191,7 @@ class Sampler(Parametrised):
         if that was earlier.
         """
         begin = time.perf_counter() if begin is None else begin
-        limits = resolved_range(self.rating_range, (data.minimum, data.maximum))
+        limits = resolve_rating_range(self.rating_range, (data.minimum, data.maximum))
         rated = np.diff(data.by_user.indptr) > 0, np.diff(data.by_item.indptr) > 0
         drawn = Drawn(data.users, data.items, data.mean, limits, [], rated)
         judge = None
@@ -273,13 +273,13 @@ class Sampler(Parametrised):
 
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
-        whole_number("n_factors", self.n_factors, at_least=1, at_most=MOST_FACTORS)
-        whole_number("samples", self.samples, at_least=1)
-        whole_number("burn_in", self.burn_in, at_least=0)
-        whole_number("kept", self.kept, at_least=1)
-        checked_range(self.rating_range)
-        choice("duplicates", self.duplicates, ("last", "mean", "error"))
-        checked_jobs(self.n_jobs)
+        check_int("n_factors", self.n_factors, low=1, high=MOST_FACTORS)
+        check_int("samples", self.samples, low=1)
+        check_int("burn_in", self.burn_in, low=0)
+        check_int("kept", self.kept, low=1)
+        check_rating_range(self.rating_range)
+        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
+        check_n_jobs(self.n_jobs)
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -337,8 +337,8 @@ class Sampler(Parametrised):
         also whether both are known: of strangers what their prior says is expected
         (``unknown="error"``: an error).
         """
-        return_std = switch("return_std", return_std)
-        return_known = switch("return_known", return_known)
+        return_std = check_bool("return_std", return_std)
+        return_known = check_bool("return_known", return_known)
         pairs = find_pairs(users, items, *self._fitted().known, unknown)
         mean, std = self._answers(pairs)
         answer: list[npt.NDArray[Any]] = [mean]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hemf._checks import functions, generator, number, switch
+from hemf._checks import check_bool, check_callables, check_number, check_rng
 from hemf.data.ratings import Ratings, drop_unrated_ids
 from hemf.errors import DataError
 from hemf.samplers.base import Chain, Sampler, SampleReport
@@ -45,7 +45,7 @@ class GibbsSampler(Sampler, ABC):
         as it was.
         """
         self.check_parameters()
-        rng, told = generator(self.rng), functions("callbacks", callbacks)
+        rng, told = check_rng(self.rng), check_callables("callbacks", callbacks)
         data = _rated(self._read(ratings, y, columns))
 
         def start(threads: int) -> Chain:
@@ -61,12 +61,12 @@ class GibbsSampler(Sampler, ABC):
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
         super().check_parameters()
-        number("noise_variance", self.noise_variance, low=LEAST_VARIANCE)
-        switch("learn_noise", self.learn_noise)
-        number("mean_precision", self.mean_precision, low=LEAST_VARIANCE)
+        check_number("noise_variance", self.noise_variance, low=LEAST_VARIANCE)
+        check_bool("learn_noise", self.learn_noise)
+        check_number("mean_precision", self.mean_precision, low=LEAST_VARIANCE)
         if self.degrees is not None:
-            number("degrees", self.degrees, low=float(self.n_factors))
-        number("wishart_scale", self.wishart_scale, low=LEAST_VARIANCE)
+            check_number("degrees", self.degrees, low=float(self.n_factors))
+        check_number("wishart_scale", self.wishart_scale, low=LEAST_VARIANCE)
 
     def _prior(self) -> NormalWishart:
         return NormalWishart(self.mean_precision, self.degrees, self.wishart_scale)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hemf._checks import functions, generator, switch
+from hemf._checks import check_bool, check_callables, check_rng
 from hemf._options import fit_options
 from hemf._typing import SIDES, Float32Array, Float64Array, Int32Array
 from hemf.batch.init import NOISE_START
@@ -136,7 +136,7 @@ class GibbsHeMF(Sampler):
         fails leaves the estimator as it was.
         """
         self.check_parameters()
-        rng, told = generator(self.rng), functions("callbacks", callbacks)
+        rng, told = check_rng(self.rng), check_callables("callbacks", callbacks)
         data, begin = self._read(ratings, y, columns), time.perf_counter()
         levels = _levels(data) if self.ordinal else None
         first = self._first(rng)
@@ -159,8 +159,8 @@ class GibbsHeMF(Sampler):
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
         super().check_parameters()
-        switch("outliers", self.outliers)
-        switch("ordinal", self.ordinal)
+        check_bool("outliers", self.outliers)
+        check_bool("ordinal", self.ordinal)
         fit_options(self._first(0))
 
     def _first(self, rng: int | np.random.Generator) -> HeMF:

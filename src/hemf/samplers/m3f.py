@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf._checks import number, whole_number
+from hemf._checks import check_int, check_number
 from hemf._options import MOST_FACTORS
 from hemf.samplers.bpmf import LEAST_VARIANCE, GibbsSampler
 from hemf.samplers.chains import (
@@ -30,10 +30,10 @@ class M3F(GibbsSampler):
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
         super().check_parameters()
-        whole_number("user_topics", self.user_topics, at_least=1, at_most=MOST_TOPICS)
-        whole_number("item_topics", self.item_topics, at_least=1, at_most=MOST_TOPICS)
-        number("concentration", self.concentration, low=LEAST_VARIANCE)
-        number("offset_variance", self.offset_variance, low=LEAST_VARIANCE)
+        check_int("user_topics", self.user_topics, low=1, high=MOST_TOPICS)
+        check_int("item_topics", self.item_topics, low=1, high=MOST_TOPICS)
+        check_number("concentration", self.concentration, low=LEAST_VARIANCE)
+        check_number("offset_variance", self.offset_variance, low=LEAST_VARIANCE)
 
 
 class M3FTIB(M3F):
@@ -210,8 +210,8 @@ class M3FTIF(M3F):
     def check_parameters(self) -> None:
         """Check every parameter; an error names it and what it may be."""
         super().check_parameters()
-        whole_number("topic_factors", self.topic_factors, at_least=1, at_most=MOST_FACTORS)
-        number("topic_mean_precision", self.topic_mean_precision, low=LEAST_VARIANCE)
+        check_int("topic_factors", self.topic_factors, low=1, high=MOST_FACTORS)
+        check_number("topic_mean_precision", self.topic_mean_precision, low=LEAST_VARIANCE)
 
     def _chain(
         self, table: RatingTable, rng: np.random.Generator, threads: int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hemf._checks import checked_jobs, choice, number, whole_number
+from hemf._checks import check_choice, check_int, check_n_jobs, check_number
 from hemf.batch.callbacks import Callback, SweepReport
 from hemf.data.features import as_parts, read_table
 from hemf.data.ratings import Ratings
@@ -166,16 +166,16 @@ def tune(
     """
     fixed = dict(fixed or {})
     rng, n_jobs = fixed.pop("rng", rng), fixed.pop("n_jobs", n_jobs)
-    choice("by", by, CRITERIA)
-    number("share", share, low=0.01, high=0.5)
-    whole_number("folds", folds, at_least=1)
-    whole_number("patience", patience, at_least=1)
-    whole_number("rng", rng, at_least=0)
-    checked_jobs(n_jobs)
+    check_choice("by", by, CRITERIA)
+    check_number("share", share, low=0.01, high=0.5)
+    check_int("folds", folds, low=1)
+    check_int("patience", patience, low=1)
+    check_int("rng", rng, low=0)
+    check_n_jobs(n_jobs)
     if trials is not None:
-        whole_number("trials", trials, at_least=1)
+        check_int("trials", trials, low=1)
     if minutes is not None:
-        number("minutes", minutes, low=0.0)
+        check_number("minutes", minutes, low=0.0)
     given = {"user_features": user_features, "item_features": item_features}
     there = [name for name in FEATURES if given[name] is not None]
     asked = check_space(fixed, space, there)  # before anything is read

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hemf._checks import switch
+from hemf._checks import check_bool
 from hemf._options import fit_options, online_options
 from hemf.data.ratings import Ratings
 from hemf.errors import DataError, ParameterError
@@ -65,7 +65,7 @@ def default_space(
     """
     usual = HeMF().get_params()
     most = max(min(ratings.n_users, ratings.n_items), 1)
-    ladder = sorted({usual["n_factors"], *(n for n in FACTORS if n <= most)})
+    ladder = sorted({HeMF().n_factors, *(n for n in FACTORS if n <= most)})
     one = dict.fromkeys(COMMUNITIES, 1)
     choices = [
         Choice(({"implicit_features": True}, {"implicit_features": False})),
@@ -140,7 +140,7 @@ def check_space(
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Complain of a parameter that there is not, or of a value that it cannot have."""
     for name in FEATURES:
-        switch(name, settings.get(name, True))
+        check_bool(name, settings.get(name, True))
     model = new_model(settings)
     fit_options(model)
     online_options(model)
