@@ -1,4 +1,4 @@
-"""Honesty and ranking on ratings held out of the training parts: the figures of docs/judging.md.
+"""Honesty and ranking on ratings held out of the training parts: the figures of docs/evaluation.md.
 
 A tenth of each training part is held out; test parts are not looked at.
 
