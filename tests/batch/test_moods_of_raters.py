@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF, Ratings, evaluation
-from hemf.errors import DataError, ModelFileError, ParameterError
+from hemf.errors import ConvergenceWarning, DataError, ModelFileError, ParameterError
 
 SITTINGS, LEVEL, EXTRA, NOISE = 12, 0.5, 0.3, 0.3
 
@@ -138,6 +138,7 @@ def test_times_must_be_as_many_as_pairs(model):
         model.predict("u1", ["i1", "i2"], timestamps=[1.0, np.nan])
 
 
+@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 def test_the_same_on_any_number_of_threads(parts):
     users, items, _, times = columns(parts[1])
     answers = [
@@ -198,7 +199,8 @@ def test_pairs_that_come_with_times_are_predicted_at_these(model, parts, tmp_pat
     )
     without = model.predict(frame[["user", "item"]])
     assert without.tolist() == model.predict(users, items).tolist()
-    plain = HeMF(**SMALL, max_sweeps=2).fit(parts[0])
+    with pytest.warns(ConvergenceWarning):
+        plain = HeMF(**SMALL, max_sweeps=2).fit(parts[0])
     frame["timestamp"] = "no time at all"  # and nobody looks
     assert plain.predict(frame).tolist() == plain.predict(users, items).tolist()
     with pytest.raises(DataError, match="timestamp"):

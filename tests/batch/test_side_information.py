@@ -31,6 +31,12 @@ class World:
         self.new = users[~old], items[~old], table[users[~old], items[~old]]
 
 
+UNKNOWN = pytest.mark.filterwarnings("ignore:451 of 451 users are not known")
+"""The new users are asked for on purpose, of models that have no features of them."""
+UNFINISHED = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
+"""Few sweeps are enough."""
+
+
 @pytest.fixture(scope="module")
 def world() -> World:
     return World()
@@ -48,6 +54,7 @@ def plain(world: World) -> HeMF:
     return HeMF(**FAST).fit(world.train)
 
 
+@UNKNOWN
 def test_newcomers_are_predicted_from_their_features(world, model, plain):
     users, items, ratings = world.new
     assert rmse(ratings, model.predict(users, items)) < 0.5 * rmse(
@@ -182,6 +189,8 @@ def test_communities_are_of_what_features_leave(world):
     assert fitted.state_.sides["item"].regression is None
 
 
+@UNKNOWN
+@UNFINISHED
 def test_the_number_of_threads_changes_nothing(world):
     one, two = (
         HeMF(**{**FAST, "n_jobs": jobs, "max_sweeps": 5}, implicit_features=True).fit(world.train)
@@ -190,6 +199,7 @@ def test_the_number_of_threads_changes_nothing(world):
     np.testing.assert_array_equal(one.predict(*world.new[:2]), two.predict(*world.new[:2]))
 
 
+@UNFINISHED
 def test_implicit_features_may_be_of_one_side_alone(world):
     options = {**FAST, "max_sweeps": 5}
     for given, sides in ((True, {"user", "item"}), ("item", {"item"}), ("user", {"user"})):
@@ -239,6 +249,7 @@ def test_precisions_of_wide_tables_are_found_from_anywhere(share, monkeypatch):
     assert abs(bounds[0] - bounds[1]) < 3.0
 
 
+@UNFINISHED
 def test_ratings_without_noise_do_not_lower_the_bound():
     rng = np.random.default_rng(3)
     features = rng.normal(size=(60, 4))
@@ -252,6 +263,7 @@ def test_ratings_without_noise_do_not_lower_the_bound():
     assert np.diff(bounds).min() >= -1e-6 * np.abs(bounds).max()
 
 
+@UNFINISHED
 def test_columns_that_are_constant_or_zero_change_nothing(world):
     wide = np.column_stack([world.features, np.ones(N_USERS), np.zeros(N_USERS)])
     sparse = sp.csr_array(np.column_stack([world.features, np.zeros((N_USERS, 2))]))
@@ -280,6 +292,7 @@ REFUSED = {
 }
 
 
+@UNKNOWN
 @pytest.mark.parametrize("message", REFUSED)
 def test_bad_features_leave_the_estimator_as_it_was(world, message):
     fitted = HeMF(**FAST).fit(world.train)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hemf import HeMF
+from hemf import ConvergenceWarning, HeMF
 from hemf.kernels.reference import rows as reference
 from hemf.model import ridge
 from hemf.model.bound import factors_term
@@ -363,7 +363,8 @@ def test_covariances_stay_covariances_where_features_leave_less_than_nothing(rng
     users, items = rng.integers(12, size=60), rng.integers(9, size=60)
     pairs = set(zip(users.tolist(), items.tolist(), strict=True))
     rows = [(*pair, float(rng.integers(1, 6))) for pair in sorted(pairs)]
-    model = HeMF(n_factors=2, implicit_features="user", max_sweeps=3, rng=0).fit(rows)
+    with pytest.warns(ConvergenceWarning):
+        model = HeMF(n_factors=2, implicit_features="user", max_sweeps=3, rng=0).fit(rows)
     side = copy.deepcopy(model.state_.sides["user"])
     before = side.communities
     side.refresh()

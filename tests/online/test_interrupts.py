@@ -100,6 +100,7 @@ def test_ctrl_c_may_come_in_any_way(send, monkeypatch):
     assert_consistent(model)
 
 
+@pytest.mark.filterwarnings("ignore:not all ratings are kept")  # biclusters of the rest
 @SEVERAL
 @STARTS
 def test_an_interrupted_stream_has_learnt_its_first_part(history, start, monkeypatch, tmp_path):

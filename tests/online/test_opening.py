@@ -87,6 +87,11 @@ def test_a_stream_without_directions_is_learnt_as_well_as_ever() -> None:
     assert online < 1.1 * batch
 
 
+REPEATED = pytest.mark.filterwarnings("ignore::hemf.errors.DuplicateWarning")
+"""Pairs are drawn at random, so that a batch may hold one of them twice."""
+
+
+@REPEATED
 @pytest.mark.parametrize("history", ["full", "none", 4])
 def test_ratings_that_leave_nothing_to_explain_are_learnt(history: str | int) -> None:
     rng = np.random.default_rng(6)
@@ -100,6 +105,7 @@ def test_ratings_that_leave_nothing_to_explain_are_learnt(history: str | int) ->
     assert (np.abs(predicted - 3.0) < 0.6).all()
 
 
+@REPEATED
 def test_factors_that_are_nowhere_carry_no_sums_along() -> None:
     rng = np.random.default_rng(0)
     ratings = rng.integers(0, 30, 2000), rng.integers(0, 20, 2000), np.full(2000, 3.0, np.float32)

@@ -842,7 +842,8 @@ def test_old_ratings_of_a_long_list_fade(history):
     model = new(history, forgetting=(0.5, 1.0), rating_range=(1, 5), max_item_communities=1)
     rows = [("ann", f"i{k}", 1.0) for k in range(600)] + [("ann", f"j{k}", 5.0) for k in range(600)]
     others = [(f"u{k % 40}", f"{'ij'[k % 2]}{k % 600}", 3.0) for k in range(1200)]
-    model.partial_fit([*others, *rows[:600]])
+    with pytest.warns(DuplicateWarning, match="600 ratings were replaced"):
+        model.partial_fit([*others, *rows[:600]])
     assert model.predict("ann", "i3") < 2.2
     model.partial_fit(rows[600:])
     assert model.predict("ann", "i3") > 3.5

@@ -16,7 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hemf import ConvergenceWarning, DataError, HeMF, ModelFileError, NotFittedError, ParameterError
+from hemf import (
+    ConvergenceWarning,
+    DataError,
+    DataWarning,
+    HeMF,
+    ModelFileError,
+    NotFittedError,
+    ParameterError,
+)
 from hemf.persistence.model import MANIFEST, VERSION
 
 QUICK = settings(
@@ -177,7 +185,8 @@ def test_a_vocabulary_that_grew_keeps_the_types_of_its_ids(tmp_path):
     ratings = type(model.ratings_).from_any(
         (grown, [1] * len(grown), [2.0] * len(grown)), users=users
     )
-    model = HeMF(n_factors=1, max_sweeps=1).fit(ratings)
+    with pytest.warns(DataWarning, match="all 200 ratings are 2"):
+        model = HeMF(n_factors=1, max_sweeps=1).fit(ratings)
     model.save(tmp_path / "m")
     assert [type(i) for i in HeMF.load(tmp_path / "m").ratings_.users.ids] == [
         type(i) for i in model.ratings_.users.ids
@@ -269,6 +278,7 @@ def test_how_memberships_were_inferred_comes_back_whatever_the_parameter_is(tmp_
     assert not loaded._coupled
 
 
+@pytest.mark.filterwarnings("ignore:all 3 ratings are 2")
 def test_one_rating_and_ratings_that_are_all_equal_come_back(tmp_path):
     for ratings in ([("a", "x", 5)], [("a", "x", 2), ("b", "x", 2), ("b", "y", 2)]):
         model = HeMF(n_factors=3, max_sweeps=1).fit(ratings)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hemf import ConvergenceWarning, HeMF
+from hemf import ConvergenceWarning, DataWarning, HeMF
 
 
 def fit(data, **parameters) -> HeMF:
@@ -16,6 +16,7 @@ def fit(data, **parameters) -> HeMF:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", r"all \d+ ratings are", DataWarning)
         return HeMF(**{"rng": 0, **parameters}).fit(data)
 
 

@@ -125,6 +125,7 @@ def test_titles_and_ids_are_text_whatever_they_hold(html):
     ],
     ids=["one rating", "one user, equal ratings", "all rated"],
 )
+@pytest.mark.filterwarnings("ignore:all 5 ratings are 4")
 def test_the_smallest_data_has_a_report(data):
     model = HeMF(n_factors=1, max_sweeps=1, rating_range=None, rng=0).fit(data)
     assert "Rated highest by user" in render_report(model)

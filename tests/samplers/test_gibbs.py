@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hemf import (
     DataError,
+    DataWarning,
     DuplicateWarning,
     GibbsHeMF,
     HeMF,
@@ -245,7 +246,8 @@ def test_all_kinds_of_tables_are_read(kind):
 @every_sampler
 def test_a_single_rating_and_equal_ratings_are_learnt(kind):
     assert kind(**QUICK).fit([("ann", "tea", 2.0)]).predict("ann", "tea") == 2.0
-    equal = kind(**QUICK).fit([(u, i, 4.0) for u in range(5) for i in range(5)])
+    with pytest.warns(DataWarning, match="all 25 ratings are 4"):
+        equal = kind(**QUICK).fit([(u, i, 4.0) for u in range(5) for i in range(5)])
     assert equal.predict([0, 9], [1, 1]).tolist() == [4.0, 4.0]
 
 
