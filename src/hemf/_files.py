@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -113,8 +113,8 @@ def file_lock(
     if target.exists() and not target.is_file():
         yield
         return
-    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
-    place = target.with_name(f".hemf-{digest}.lock")
+    key = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
+    place = target.with_name(f".hemf-{key}.lock")
     deadline, told = time.monotonic() + seconds, False
     while (number := _take_lock(place)) is None:
         holder = _holder(place)
@@ -162,6 +162,18 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if number is not None:
             os.close(number)
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of bytes that come in parts.
+
+    >>> digest([b"a", b"b"]) == digest([b"ab"])
+    True
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:

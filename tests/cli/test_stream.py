@@ -342,7 +342,7 @@ REFUSED = {
     "a wrong value": (["--model", "sgd:step=-1"], "step must be a number at least 0"),
     "all as warm start": (["--model", "sgd", "--warm-start", "1"], "at least 0 and below 1"),
     "a negative warm start": (["--model", "sgd", "--warm-start", "-0.1"], "at least 0"),
-    "nothing left": (["--model", "sgd", "--warm-start", "0.9999"], "leaves nothing of the 1200"),
+    "nothing left": (["--model", "sgd", "--warm-start", "0.9999"], "leaves none of the 1200"),
     "no timestamps": (["--model", "sgd", "--order", "time"], "no timestamps to order them by"),
     "a picture into nowhere": (["--model", "sgd", "--plot", "no/p.html"], "there is no folder"),
     "an unknown kind of picture": (["--model", "sgd", "--plot", "p.gif"], ".html or .png"),

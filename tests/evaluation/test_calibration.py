@@ -117,9 +117,9 @@ def test_figures_are_json(said, actual):
 
 
 def test_ratings_without_predictions_are_refused(said):
-    with pytest.raises(DataError, match="2 ratings and 40000 predictions"):
+    with pytest.raises(DataError, match="lengths differ: ratings 2, predictions 40000"):
         judge([1.0, 2.0], said)
     with pytest.raises(DataError, match="must be numbers"):
         judge(["good", "bad"], Predictive(np.ones(2), np.ones(2)))
-    with pytest.raises(DataError, match="0 ratings and 0 predictions"):
+    with pytest.raises(DataError, match="no rows in ratings, predictions"):
         judge([], Predictive(np.empty(0), np.empty(0)))

@@ -57,11 +57,11 @@ def test_equal_differences_are_certain_and_equal_scores_are_not():
     ("first", "second", "why"),
     [
         ([1, 2], [1, 2, 3], "lengths differ: first 2, second 3"),
-        ([1], [2], "one split tells nothing"),
-        ([], [], "first must be a list of one or more"),
-        ([1, np.nan], [1, 2], "first: the score of split 1 is nan"),
-        ([1, 2], [np.inf, 2], "second: the score of split 0 is inf"),
-        ([[1, 2]], [1, 2], "first must be a list"),
+        ([1], [2], "at least two splits"),
+        ([], [], "no rows in first, second"),
+        ([1, np.nan], [1, 2], "first nan at row 1 is not finite"),
+        ([1, 2], [np.inf, 2], "second inf at row 0 is not finite"),
+        ([[1, 2]], [1, 2], "first must have one dimension, got 2"),
         (["good", "bad"], [1, 2], "first must be numbers"),
     ],
 )

@@ -83,11 +83,11 @@ def test_one_level_is_certain():
 @pytest.mark.parametrize(
     ("levels", "complaint"),
     [
-        ([2, 1], "levels must rise: 2 is followed by 1"),
-        ([1, 1], "levels must rise"),
+        ([2, 1], "level 1.0 at row 1 must be higher than the one before, 2"),
+        ([1, 1], "must be higher"),
         ([], "one number or more"),
-        ([[1, 2]], "list of one number"),
-        ([1, np.nan], "level 1 is nan"),
+        ([[1, 2]], "one dimension"),
+        ([1, np.nan], "levels nan at row 1"),
         (["low", "high"], "levels must be numbers"),
     ],
 )
@@ -97,7 +97,7 @@ def test_levels_that_are_no_scale_are_refused(levels, complaint):
 
 
 def test_what_is_no_distribution_is_refused():
-    with pytest.raises(DataError, match=r"std 0\.0 at position 1"):
+    with pytest.raises(DataError, match=r"std 0\.0 at row 1"):
         Predictive(np.zeros(2), np.array([1.0, 0.0]))
     with pytest.raises(DataError, match="lengths differ"):
         Predictive(np.zeros(2), np.ones(3))

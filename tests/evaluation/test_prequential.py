@@ -292,7 +292,7 @@ def test_random_order_is_that_of_the_seed():
 def test_orders_that_cannot_be_are_refused():
     with pytest.raises(DataError, match="no timestamps"):
         stream_order(3, None, "time")
-    with pytest.raises(ParameterError, match="choose one of time, file, random"):
+    with pytest.raises(ParameterError, match="order must be one of 'time', 'file', 'random'"):
         stream_order(3, None, "backwards")
 
 
@@ -304,14 +304,14 @@ def test_a_warm_start_is_a_share(fraction):
 
 def test_a_warm_start_leaves_something_to_stream():
     assert [warm_start_size(100, share) for share in (0.0, 0.1, 0.994)] == [0, 10, 99]
-    with pytest.raises(DataError, match="leaves nothing of the 100 ratings"):
+    with pytest.raises(DataError, match="leaves none of the 100 ratings"):
         warm_start_size(100, 0.996)
 
 
 def test_columns_that_do_not_fit_are_refused():
     with pytest.raises(DataError, match="lengths differ"):
         Prequential(Memory(), [1, 2], [1, 2], [3.0])
-    with pytest.raises(DataError, match="nothing is left"):
+    with pytest.raises(DataError, match="no rating is left"):
         Prequential(Memory(), [1, 2], [1, 2], [3.0, 4.0], start=2)
-    with pytest.raises(ParameterError, match="batch_size is 0"):
+    with pytest.raises(ParameterError, match=r"batch_size must be .* got 0"):
         Prequential(Memory(), [1, 2], [1, 2], [3.0, 4.0], batch_size=0)

@@ -6,20 +6,23 @@
 (90, 10)
 """
 
-from hemf.evaluation.comparison import PairedDifference, Summary, paired_difference, summarise
 from hemf.evaluation.distribution import Predictive
 from hemf.evaluation.metrics import (
     Calibration,
     CalibrationCurve,
+    PairedDifference,
+    Summary,
     adjusted_rand_index,
     calibration_curve,
     coverage,
     judge,
     mae,
     nlpd,
+    paired_difference,
     pit,
     purity,
     rmse,
+    summarise,
 )
 from hemf.evaluation.prequential import CurvePoint, Prequential, stream_order, warm_start_size
 from hemf.evaluation.protocols import (

@@ -1,27 +1,27 @@
-"""What a prediction says of a rating: a Student-t, or a normal distribution, about its mean."""
+"""Predictive distributions of ratings: Student-t or normal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
-from hemf.errors import DataError, ParameterError
+from hemf._checks import check_floats, check_value
+from hemf._typing import Array, Float64Array
+from hemf.errors import DataError, row_error
 
-Vector = NDArray[np.float64]
-Table = NDArray[np.float64]
-
-MOST_LEVELS = 101  # of a scale: 0 to 100 is one, and what has more is no scale but a measurement
+MAX_LEVELS = 101  # of a rating scale, such as 0 to 100
+_NEARLY_NORMAL = 1e6  # degrees of freedom: density and probability are within 1e-6 of the normal
 
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """Distributions of ratings, one for each prediction.
+    """Predictive distributions, one for each prediction.
 
-    They have the shape of a Student-t with ``freedom`` degrees of freedom, one number or one for
-    each, above 2, so that there is a standard deviation; with infinitely many they are normal.
+    Student-t with ``freedom`` degrees of freedom, one number or one for each prediction, above 2
+    so that there is a standard deviation. With infinitely many they are normal.
 
     >>> normal = Predictive(np.array([3.0]), np.array([1.0]))
     >>> normal.below([3.0]), normal.interval(0.9)[1].round(3)
@@ -30,76 +30,69 @@ class Predictive:
     array([4.561])
     """
 
-    mean: Vector
-    std: Vector
-    freedom: Vector | float = float("inf")
+    mean: Float64Array
+    std: Float64Array
+    freedom: Float64Array | float = float("inf")
 
     def __post_init__(self) -> None:
-        if self.std.shape != self.mean.shape or np.shape(self.freedom) not in (
-            (),
-            self.mean.shape,
-        ):
+        n = self.mean.size
+        if self.std.shape != self.mean.shape or np.shape(self.freedom) not in ((), self.mean.shape):
             raise DataError(
-                f"lengths differ: mean {self.mean.size}, std {self.std.size}, freedom "
-                f"{np.size(self.freedom)}; give one value a prediction"
+                f"lengths differ: mean {n}, std {self.std.size}, freedom {np.size(self.freedom)}; "
+                "give one value for each prediction"
             )
-        if not np.all(np.asarray(self.freedom) > 2):
-            raise ParameterError(
-                f"freedom is {self.freedom!r}; with 2 degrees or fewer there is no standard "
-                "deviation",
-                value=self.freedom,
-            )
-        bad = np.flatnonzero(~(self.std > 0) | ~np.isfinite(self.std) | ~np.isfinite(self.mean))
-        if bad.size:
-            row = int(bad[0])
-            raise DataError(
-                f"mean {self.mean[row]} and std {self.std[row]} at position {row} are no "
-                "distribution; means must be finite, and standard deviations above 0",
-                value=float(self.std[row]),
-                row=row,
-            )
+        valid = bool(np.all(np.asarray(self.freedom) > 2))
+        check_value("freedom", self.freedom, valid, "above 2: there is no standard deviation else")
+        bad = ~(self.std > 0) | ~np.isfinite(self.std) | ~np.isfinite(self.mean)
+        if bad.any():
+            row = int(bad.argmax())
+            raise row_error(
+                "std", float(self.std[row]), row,
+                f"with mean {self.mean[row]} is no distribution; means must be finite, and "
+                "standard deviations above 0",
+            )  # fmt: skip
 
-    def below(self, values: ArrayLike) -> Vector:
-        """Probability of a rating of at most ``values``, one of each distribution."""
+    def below(self, values: ArrayLike) -> Float64Array:
+        """Probability of a rating of at most ``values``, one for each prediction."""
         return below(self._standardised(values), self.freedom)
 
-    def log_density(self, values: ArrayLike) -> Vector:
-        """Log density at ``values``, one of each distribution."""
+    def log_density(self, values: ArrayLike) -> Float64Array:
+        """Log density at ``values``, one for each prediction."""
         return log_density(self._standardised(values), self.freedom) - np.log(self.std)
 
-    def interval(self, level: float) -> tuple[Vector, Vector]:
-        """Lower and upper ends of the central intervals that hold ``level`` of the probability."""
-        width = reach(level, self.freedom) * self.std
-        return self.mean - width, self.mean + width
+    def interval(self, level: float) -> tuple[Float64Array, Float64Array]:
+        """Lower and upper ends of the central intervals of probability ``level``."""
+        half = half_width(level, self.freedom) * self.std
+        return self.mean - half, self.mean + half
 
-    def crps(self, values: ArrayLike) -> Vector:
+    def crps(self, values: ArrayLike) -> Float64Array:
         """Continuous ranked probability score, in units of the rating: lower is better.
 
-        ∫ (F(x) - 1[x ≥ r])² dx, which is the absolute error where a prediction is sure.
+        ∫ (F(x) - 1[x ≥ r])² dx; the absolute error if the standard deviation is 0.
         """
         z = self._standardised(values)
         score = z * (2.0 * below(z, self.freedom) - 1.0)
         with np.errstate(over="ignore"):
             density = np.exp(log_density(z, self.freedom))
-        v, unit = _limited(self.freedom), stretch(self.freedom)
-        log_spread = betaln(0.5, v - 0.5) - 2.0 * betaln(0.5, 0.5 * v)
-        near = np.where(density > 0.0, z, 0.0)  # beyond, its square may be infinite
+        v, unit = _limited(self.freedom), student_scale(self.freedom)
+        log_beta = betaln(0.5, v - 0.5) - 2.0 * betaln(0.5, 0.5 * v)
+        near = np.where(density > 0.0, z, 0.0)  # the square of others may be infinite
         score += 2.0 * density * (unit**2 * v + near * near) / (v - 1.0)
-        score -= 2.0 * unit * np.sqrt(v) / (v - 1.0) * np.exp(log_spread)
+        score -= 2.0 * unit * np.sqrt(v) / (v - 1.0) * np.exp(log_beta)
         return np.asarray(self.std * score)
 
-    def between(self, low: ArrayLike, high: ArrayLike) -> Vector:
-        """Probability of a rating between two values, one pair of each distribution."""
+    def between(self, low: ArrayLike, high: ArrayLike) -> Float64Array:
+        """Probability of a rating between two values, one pair for each prediction."""
         left, right = self._standardised(low), self._standardised(high)
-        # Of two numbers near 1, the difference loses its digits; that of the tails above does not.
+        # The difference of two numbers near 1 loses digits; that of the upper tails does not.
         flip = left > 0
         left, right = np.where(flip, -right, left), np.where(flip, -left, right)
         return below(right, self.freedom) - below(left, self.freedom)
 
-    def probabilities(self, levels: ArrayLike) -> Table:
-        """Probability of each level, (n, levels); rows have a sum of 1.
+    def probabilities(self, levels: ArrayLike) -> Float64Array:
+        """Probability of each level, (n, levels); rows sum to 1.
 
-        A level has what is nearer to it than to any other, the first and last all beyond them.
+        A level has the probability of all ratings that are nearest to it.
 
         >>> odds = Predictive(np.array([3.0]), np.array([1.0])).probabilities([1, 2, 3, 4, 5])
         >>> odds.round(3)
@@ -110,43 +103,39 @@ class Predictive:
         tail = below(-np.abs(z), np.reshape(self.freedom, (-1, 1)))
         rising, falling = np.where(z <= 0, tail, 1.0 - tail), np.where(z > 0, tail, 1.0 - tail)
         none = np.zeros((self.mean.size, 1))
-        # Of two numbers near 1, the difference loses its digits; that of the tails above does not.
+        # As in `between`: differences of the smaller tails.
         up = np.diff(np.hstack([none, rising, none + 1.0]), axis=1)
         down = -np.diff(np.hstack([none + 1.0, falling, none]), axis=1)
         return np.where(chosen > self.mean[:, None], down, up)
 
-    def _standardised(self, values: ArrayLike) -> Vector:
+    def _standardised(self, values: ArrayLike) -> Float64Array:
         given = np.asarray(values, np.float64)
         if given.shape not in ((), self.mean.shape):
             raise DataError(
                 f"lengths differ: {self.mean.size} predictions, {given.size} values; give one "
-                "value a prediction",
+                "value for each prediction",
                 value=given.size,
             )
         return np.asarray((given - self.mean) / self.std)
 
 
-def _limited(freedom: ArrayLike) -> Vector:
-    """Return degrees of freedom that can be computed with; so many are as good as infinitely many.
-
-    At a million, density and probability are within a millionth of the normal ones.
-    """
-    return np.minimum(np.asarray(freedom, np.float64), 1e6)
+def _limited(freedom: ArrayLike) -> Float64Array:
+    return np.minimum(np.asarray(freedom, np.float64), _NEARLY_NORMAL)
 
 
-def stretch(freedom: ArrayLike) -> Vector:
-    """Scale of a Student-t with a standard deviation of 1.
+def student_scale(freedom: ArrayLike) -> Float64Array:
+    """Scale of a Student-t with standard deviation 1.
 
-    >>> stretch(4.0).round(3), stretch(float("inf")).round(3)
+    >>> student_scale(4.0).round(3), student_scale(float("inf")).round(3)
     (np.float64(0.707), np.float64(1.0))
     """
     v = _limited(freedom)
-    unit: Vector = np.sqrt((v - 2.0) / v)
-    return unit
+    scale: Float64Array = np.sqrt((v - 2.0) / v)
+    return scale
 
 
-def below(z: Table, freedom: ArrayLike) -> Table:
-    """Probability of at most z, where the mean is 0 and the standard deviation 1.
+def below(z: Float64Array, freedom: ArrayLike) -> Float64Array:
+    """Probability of at most z, for mean 0 and standard deviation 1.
 
     >>> below(np.array([-1.0, 0.0]), float("inf")).round(3)
     array([0.159, 0.5  ])
@@ -154,27 +143,26 @@ def below(z: Table, freedom: ArrayLike) -> Table:
     normal = np.isinf(freedom)
     if np.all(normal):
         return np.asarray(ndtr(z))
-    student = stdtr(_limited(freedom), z / stretch(freedom))
+    student = stdtr(_limited(freedom), z / student_scale(freedom))
     return np.where(normal, ndtr(z), student) if np.any(normal) else np.asarray(student)
 
 
-def reach(level: ArrayLike, freedom: ArrayLike) -> Vector:
-    """Half the width of the central interval that holds ``level``, in standard deviations.
+def half_width(level: ArrayLike, freedom: ArrayLike) -> Float64Array:
+    """Half the width of the central interval of probability ``level``, in standard deviations.
 
-    >>> reach(0.9, float("inf")).round(3)
+    >>> half_width(0.9, float("inf")).round(3)
     np.float64(1.645)
     """
     inside = np.asarray(level, np.float64)
-    if not np.all((inside > 0) & (inside < 1)):
-        raise ParameterError(f"level is {level!r}; it must be between 0 and 1", value=level)
+    check_value("level", level, bool(np.all((inside > 0) & (inside < 1))), "between 0 and 1")
     upper = 0.5 * (1.0 + inside)
-    student = stretch(freedom) * stdtrit(_limited(freedom), upper)
-    width: Vector = np.where(np.isinf(freedom), ndtri(upper), student)[()]
+    student = student_scale(freedom) * stdtrit(_limited(freedom), upper)
+    width: Float64Array = np.where(np.isinf(freedom), ndtri(upper), student)[()]
     return width
 
 
-def log_density(z: Vector, freedom: ArrayLike) -> Vector:
-    """Log density at z, where the mean is 0 and the standard deviation 1.
+def log_density(z: Float64Array, freedom: ArrayLike) -> Float64Array:
+    """Log density at z, for mean 0 and standard deviation 1.
 
     >>> log_density(np.array([0.0]), float("inf")).round(4)
     array([-0.9189])
@@ -182,12 +170,12 @@ def log_density(z: Vector, freedom: ArrayLike) -> Vector:
     normal = -0.5 * z * z - 0.5 * np.log(2.0 * np.pi)
     if np.all(np.isinf(freedom)):
         return np.asarray(normal)
-    unit = stretch(freedom)
+    unit = student_scale(freedom)
     student = student_log_density(z / unit, _limited(freedom)) - np.log(unit)
     return np.where(np.isinf(freedom), normal, student)
 
 
-def student_log_density(z: Vector, freedom: Vector | float) -> Vector:
+def student_log_density(z: Float64Array, freedom: Float64Array | float) -> Float64Array:
     """Log density of a Student-t.
 
     >>> student_log_density(np.array([0.0]), 1.0).round(4)  # Cauchy: 1/π
@@ -198,65 +186,10 @@ def student_log_density(z: Vector, freedom: Vector | float) -> Vector:
     return np.asarray(constant - half * np.log1p(z * z / freedom))
 
 
-def level_values(levels: ArrayLike) -> Vector:
-    """Check the levels of a scale: finite numbers that rise.
+def tail_freedom(residuals: Float64Array, *, least: float, most: float) -> float:
+    """Maximum likelihood degrees of freedom of a Student-t of unknown scale.
 
-    >>> level_values([1, 2, 2])
-    Traceback (most recent call last):
-    hemf.errors.DataError: levels must rise: 2 is followed by 2
-    """
-    try:
-        values = np.asarray(levels, np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"levels must be numbers, got {levels!r}", value=levels) from None
-    if values.ndim != 1 or not values.size:
-        raise DataError("levels must be a list of one number or more", value=levels)
-    if (bad := np.flatnonzero(~np.isfinite(values))).size:
-        row = int(bad[0])
-        raise DataError(f"level {row} is {values[row]}", value=float(values[row]), row=row)
-    if (still := np.flatnonzero(np.diff(values) <= 0)).size:
-        row = int(still[0])
-        raise DataError(
-            f"levels must rise: {values[row]:g} is followed by {values[row + 1]:g}",
-            value=float(values[row + 1]),
-            row=row + 1,
-        )
-    return values
-
-
-def distinct_levels(values: NDArray[np.floating]) -> Vector:
-    """Return the different ratings there are, ascending.
-
-    In float32 0.1 is 0.10000000149; what is meant is the shortest number that reads so.
-
-    >>> distinct_levels(np.array([0.5, 0.1, 0.5], np.float32))
-    array([0.1, 0.5])
-    """
-    return np.unique(values).astype(str).astype(np.float64)
-
-
-def is_scale(levels: Vector) -> bool:
-    """Whether these are few enough to be the levels of a scale.
-
-    >>> is_scale(np.arange(1.0, 6.0)), is_scale(np.linspace(0, 1, 500))
-    (True, False)
-    """
-    return 0 < levels.size <= MOST_LEVELS
-
-
-def level_edges(levels: Vector) -> Vector:
-    """Midpoints of neighbouring levels, between infinities: where each begins and ends.
-
-    >>> level_edges(np.array([1.0, 2.0, 4.0]))
-    array([-inf,  1.5,  3. ,  inf])
-    """
-    return np.concatenate([[-np.inf], 0.5 * (levels[1:] + levels[:-1]), [np.inf]])
-
-
-def tail_freedom(residuals: Vector, *, least: float, most: float) -> float:
-    """Degrees of freedom of a Student-t that residuals of unknown scale are likeliest from.
-
-    Between ``least`` and ``most``; infinitely many where even those are too few: light tails.
+    Between ``least`` and ``most``; infinite if a normal distribution fits as well.
 
     >>> rng = np.random.default_rng(0)
     >>> tail_freedom(rng.standard_normal(20_000), least=5, most=50)
@@ -272,29 +205,73 @@ def tail_freedom(residuals: Vector, *, least: float, most: float) -> float:
 
     def loss(log_freedom: float) -> float:
         v = float(np.exp(log_freedom))
-        scale = _student_scale(squares, v)
+        scale = _fit_student_scale(squares, v)
         z = np.sqrt(squares / scale)
         return float(0.5 * np.log(scale) - np.mean(student_log_density(z, v)))
 
     bounds = (np.log(least), np.log(most))
     found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
     freedom = float(np.clip(np.exp(found.x), least, most))
-    variance = float(squares.mean())
-    normal = 0.5 * np.log(2.0 * np.pi * np.e * variance)
+    normal = 0.5 * np.log(2.0 * np.pi * np.e * float(squares.mean()))
     return freedom if found.fun < normal and freedom < 0.95 * most else float("inf")
 
 
-def _student_scale(squares: Vector, freedom: float) -> float:
-    """Square of the scale that these squares are likeliest from (an EM fixed point).
-
-    Where nearly all are zero there is none; it is then a small part of what it was at first.
-    """
+def _fit_student_scale(squares: Float64Array, freedom: float) -> float:
+    """Square of the maximum likelihood scale, by EM; bounded below if nearly all are zero."""
     scale = float(squares.mean())
-    least = 1e-12 * scale
+    smallest = 1e-12 * scale
     for _ in range(200):
         last = scale
         scale = float(np.mean((freedom + 1.0) * squares / (freedom + squares / scale)))
-        scale = max(scale, least)
+        scale = max(scale, smallest)
         if abs(scale - last) <= 1e-8 * last:
             break
     return scale
+
+
+# -- rating scales -------------------------------------------------------------------------------
+
+
+def level_values(levels: ArrayLike) -> Float64Array:
+    """Check the levels of a scale: finite ascending numbers.
+
+    >>> level_values([1, 2, 2])
+    Traceback (most recent call last):
+    hemf.errors.DataError: level 2.0 at row 2 must be higher than the one before, 2.0
+    """
+    values = check_floats("levels", levels)
+    if not values.size:
+        raise DataError("levels must be one number or more", value=levels)
+    falling = np.diff(values) <= 0
+    if falling.any():
+        row = int(falling.argmax()) + 1
+        reason = f"must be higher than the one before, {values[row - 1]}"
+        raise row_error("level", float(values[row]), row, reason)
+    return values
+
+
+def distinct_levels(values: Array) -> Float64Array:
+    """Return the distinct ratings, ascending; float32 values as their shortest decimals.
+
+    >>> distinct_levels(np.array([0.5, 0.1, 0.5], np.float32))
+    array([0.1, 0.5])
+    """
+    return np.unique(values).astype(str).astype(np.float64)
+
+
+def is_scale(levels: Float64Array) -> bool:
+    """Whether there are few enough levels for a rating scale.
+
+    >>> is_scale(np.arange(1.0, 6.0)), is_scale(np.linspace(0, 1, 500))
+    (True, False)
+    """
+    return 0 < levels.size <= MAX_LEVELS
+
+
+def level_edges(levels: Float64Array) -> Float64Array:
+    """Midpoints of neighbouring levels, between infinities.
+
+    >>> level_edges(np.array([1.0, 2.0, 4.0]))
+    array([-inf,  1.5,  3. ,  inf])
+    """
+    return np.concatenate([[-np.inf], 0.5 * (levels[1:] + levels[:-1]), [np.inf]])

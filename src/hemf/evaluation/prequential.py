@@ -1,6 +1,4 @@
-"""Judge a learner on a stream: predict every rating before it is learnt.
-
-Any learner will do that has ``predict``, ``partial_fit`` and ``predict_then_learn``.
+"""Prequential evaluation: predict every rating of a stream before it is learnt.
 
 >>> from hemf.baselines import SGD
 >>> learner = SGD(n_factors=2, rating_range=(1, 5), rng=0)
@@ -15,44 +13,43 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hemf._typing import Float64Array
+from hemf._checks import check_choice, check_int, check_lengths, check_value
+from hemf._typing import SIDES, AnyArray, Array, Float64Array, IdsLike, Int64Array
 from hemf.data.columns import factorise
-from hemf.errors import DataError, ParameterError, UnknownIdWarning
+from hemf.errors import DataError, UnknownIdWarning
 from hemf.evaluation.metrics import rmse
-from hemf.evaluation.splits import Positions, Seed
+from hemf.evaluation.splits import Seed
 
 ORDERS = ("time", "file", "random")
-BLOCK = 2000  # ratings between two looks at a stream that is learnt one by one
-RECENT = 10_000  # ratings that "recent" means
-TENTHS = 10
-PART = 1000  # ratings that a point of the curve stands for, at least; more in a long stream
+BLOCK = 2000  # ratings between two calls of the callback if ratings are learnt one by one
+RECENT = 10_000  # ratings of `recent_rmse`
+_TENTHS = 10
+_POINT_RATINGS = 1000  # per point of the curve, at least
 
 
 class Learner(Protocol):
-    """What can be judged on a stream; it clips its predictions itself.
+    """Model that can be evaluated on a stream; it clips its predictions itself."""
 
-    ``predict_then_learn`` takes ratings one by one, and returns what was predicted of each and
-    the seconds that each took.
-    """
+    def predict(self, users: IdsLike, items: IdsLike, **options: AnyArray) -> Array:
+        """Return the expected ratings of pairs."""
 
-    def predict(self, users: Any, items: Any) -> Any:
-        """Return what is expected of pairs."""
-
-    def partial_fit(self, ratings: Any) -> Any:
+    def partial_fit(self, ratings: tuple[AnyArray, ...]) -> object:
         """Learn a batch: a tuple of users, items and ratings."""
 
-    def predict_then_learn(self, ratings: Any, *, return_seconds: bool) -> Any:
-        """Learn one by one: a tuple of users, items and ratings."""
+    def predict_then_learn(
+        self, ratings: tuple[AnyArray, ...], *, return_seconds: bool
+    ) -> tuple[Array, Float64Array]:
+        """Predict and learn ratings one by one; return the predictions and the seconds of each."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """How a learner stands somewhere in the stream.
+    """Errors of a learner at one position of the stream.
 
     >>> CurvePoint(2000, 0.91, 0.93).test_rmse is None
     True
@@ -61,27 +58,28 @@ class CurvePoint:
     ratings: int
     """Ratings streamed so far."""
     rmse: float
-    """Of the ratings since the point before."""
+    """Of the ratings since the previous point."""
     running_rmse: float
     """Of all ratings streamed so far."""
     test_rmse: float | None = None
     """On the test ratings, at every tenth of the stream."""
     communities: tuple[int, int] | None = None
-    """Of users and of items, where the learner has any."""
+    """Of users and of items, if the learner has any."""
 
 
 def stream_order(
     n: int, timestamps: ArrayLike | None = None, order: str | None = None, *, rng: Seed = 0
-) -> Positions:
-    """Return the order in which n ratings come: by ``"time"``, as in the ``"file"``, ``"random"``.
+) -> Int64Array:
+    """Return the order of n ratings: by ``"time"``, as in the ``"file"`` or ``"random"``.
 
-    Unless said, by time where it is known. Ratings of one time keep the order of the file.
+    The default is by time if timestamps are given, else as in the file. Ratings of equal times
+    keep the order of the file.
 
     >>> stream_order(3, [30, 10, 20]).tolist(), stream_order(3, [30, 10, 20], "file").tolist()
     ([1, 2, 0], [0, 1, 2])
     """
-    if order is not None and order not in ORDERS:
-        raise ParameterError(f"order is {order!r}; choose one of {', '.join(ORDERS)}", value=order)
+    if order is not None:
+        check_choice("order", order, ORDERS)
     if order == "time" and timestamps is None:
         raise DataError(
             "the ratings have no timestamps to order them by; choose file or random order, "
@@ -101,101 +99,103 @@ def warm_start_size(n: int, fraction: float) -> int:
     100
     >>> warm_start_size(3, 0.9)
     Traceback (most recent call last):
-    hemf.errors.DataError: a warm start of 0.9 leaves nothing of the 3 ratings to stream
+    hemf.errors.DataError: a warm start of 0.9 leaves none of the 3 ratings to stream
     """
-    if not 0 <= fraction < 1:
-        raise ParameterError(
-            f"the warm start is {fraction!r}; it must be at least 0 and below 1", value=fraction
-        )
+    check_value("the warm start", fraction, 0 <= fraction < 1, "at least 0 and below 1")
     size = round(fraction * n)
     if size >= n:
-        raise DataError(
-            f"a warm start of {fraction:g} leaves nothing of the {n} ratings to stream",
-            value=fraction,
-        )
+        message = f"a warm start of {fraction:g} leaves none of the {n} ratings to stream"
+        raise DataError(message, value=fraction)
     return size
 
 
 class Prequential:
-    """Predicts and then learns the ratings from position ``start`` on, in the order given.
+    """Predicts and then learns the ratings from position ``start`` on, in the given order.
 
-    Those before ``start`` are what the learner has learnt already. With ``batch_size`` 1 every
-    rating is predicted and learnt before the next one is looked at; larger batches are predicted
-    whole, then learnt whole, but for the first of a learner that has learnt nothing: there is
-    nothing to predict it from, so it goes in one by one.
+    With ``batch_size`` 1 every rating is predicted and learnt before the next one. Larger batches
+    are predicted and then learnt as a whole, except for the first batch of a learner that is not
+    fitted: nothing could predict it, so its ratings are learnt one by one.
 
-    ``timestamps`` say when ratings were given, to a learner that has ``moods``. ``test`` are users,
-    items and ratings, and maybe timestamps, that are predicted at every tenth of the stream. Times
-    are those of predicting and learning the stream alone. After an interruption, what was
-    measured so far is there to be asked for.
+    Times include only predicting and learning. After an interruption, the measurements so far are
+    available.
+
+    Parameters
+    ----------
+    learner
+        Model to evaluate.
+    users, items, ratings
+        The stream.
+    timestamps
+        Times of the ratings, passed to a learner that has ``moods``.
+    start
+        Position of the first rating to stream; the learner knows the ratings before it.
+    batch_size
+        Number of ratings in a batch.
+    test
+        Users, items, ratings and optionally timestamps that are predicted at every tenth of the
+        stream.
+
     """
 
     def __init__(
         self,
         learner: Learner,
-        users: Any,
-        items: Any,
+        users: IdsLike,
+        items: IdsLike,
         ratings: ArrayLike,
         *,
         timestamps: ArrayLike | None = None,
         start: int = 0,
         batch_size: int = 1,
-        test: tuple[Any, ...] | None = None,
+        test: tuple[IdsLike, ...] | None = None,
     ) -> None:
         values = np.asarray(ratings)
         if values.dtype != np.float32:
             values = values.astype(np.float64)
-        user_codes, item_codes = factorise(users, "user"), factorise(items, "item")
-        lengths = {len(user_codes), len(item_codes), len(values)}
-        # Others would have to take a keyword that means nothing to them.
-        times = None if timestamps is None or not getattr(learner, "moods", False) else timestamps
-        self._times = None if times is None else np.asarray(times)
-        lengths |= set() if self._times is None else {len(self._times)}
-        if len(lengths) > 1:
-            raise DataError(f"lengths differ: {sorted(lengths)}; give one value a row")
-        if not 0 <= start < len(values):
-            raise DataError(
-                f"nothing is left to stream after {start} of {len(values)} ratings", value=start
-            )
-        if batch_size < 1:
-            raise ParameterError(
-                f"batch_size is {batch_size}; it must be at least 1", value=batch_size
-            )
+        coded = factorise(users, "user"), factorise(items, "item")
+        columns = {"users": coded[0].codes, "items": coded[1].codes, "ratings": values}
+        # Only learners with moods take timestamps.
+        self._times = None
+        if timestamps is not None and getattr(learner, "moods", False):
+            columns["timestamps"] = self._times = np.asarray(timestamps)
+        n = check_lengths(**columns)
+        if not 0 <= start < n:
+            raise DataError(f"no rating is left to stream after {start} of {n}", value=start)
         self.learner = learner
         self.start = start
-        self.batch_size = batch_size
+        self.batch_size = check_int("batch_size", batch_size, low=1)
         self.ratings = 0
         """Ratings streamed so far."""
         self.seconds = self.cpu_seconds = 0.0
         """Spent on predicting and learning them."""
         self.curve: list[CurvePoint] = []
-        self._columns = user_codes.decode(), item_codes.decode(), values
-        # Ids are numbered as they come, so the highest number so far tells how many there were.
-        self._seen = [np.maximum.accumulate(c.codes) + 1 for c in (user_codes, item_codes)]
-        self._squares = np.empty(self.length)  # errors²
+        self._columns = coded[0].decode(), coded[1].decode(), values
+        # Codes are in order of appearance: the largest code counts the ids so far.
+        self._seen = [np.maximum.accumulate(side.codes) + 1 for side in coded]
+        self._squared_errors = np.empty(self.length)
         self._latencies: list[Float64Array] = []  # seconds of each rating or each batch
         self._test = test
-        self._marks = _marks(self.length)
+        self._points = _curve_points(self.length)
 
     @property
     def length(self) -> int:
-        """Ratings to stream in all."""
+        """Number of ratings to stream in all."""
         return len(self._columns[2]) - self.start
 
-    def run(self, watch: Callable[[Self], Any] | None = None) -> Self:
-        """Go through what is left of the stream; ``watch`` is called with this now and then."""
+    def run(self, watch: Callable[[Self], object] | None = None) -> Self:
+        """Stream the rest; ``watch`` is called with this object after every block."""
         while self.ratings < self.length:
-            self._learn(self._end())
-            self._mark()
+            self._learn(self._next_end())
+            self._add_point()
             if watch is not None:
                 watch(self)
         return self
 
-    # -- what was measured -----------------------------------------------------------------------
+    # -- measurements ----------------------------------------------------------------------------
 
     @property
     def rmse(self) -> float:
-        """Of everything streamed so far; NaN of nothing."""
+        """Of everything streamed so far; NaN if nothing is."""
         return self._rmse(0)
 
     @property
@@ -215,10 +215,7 @@ class Prequential:
         return self.ratings / self.seconds if self.seconds else 0.0
 
     def latency(self, *quantiles: float, most: int | None = None) -> list[float]:
-        """Seconds within which this share of the ratings, or of the batches, was done.
-
-        ``most`` is how many to look at, evenly spread, where an estimate will do.
-        """
+        """Quantiles of the seconds per rating, or per batch; estimated from ``most`` of them."""
         if not self._latencies:
             return [float("nan")] * len(quantiles)
         if len(self._latencies) > 1:
@@ -229,23 +226,22 @@ class Prequential:
 
     @property
     def new_users(self) -> int:
-        """Users that the stream brought so far and what came before it had not."""
+        """Users who appeared in the stream for the first time."""
         return self._new(0)
 
     @property
     def new_items(self) -> int:
-        """Items that the stream brought so far and what came before it had not."""
+        """Items that appeared in the stream for the first time."""
         return self._new(1)
 
     @property
     def communities(self) -> tuple[int, int] | None:
-        """Communities of users and of items that the learner has; None where it has no such."""
-        found = (getattr(self.learner, f"n_{side}_communities_", None) for side in ("user", "item"))
-        users, items = found
+        """Numbers of user and item communities of the learner; None if it has none."""
+        users, items = (getattr(self.learner, f"n_{side}_communities_", None) for side in SIDES)
         return None if users is None or items is None else (users, items)
 
     def _rmse(self, first: int) -> float:
-        squares = self._squares[first : self.ratings]
+        squares = self._squared_errors[first : self.ratings]
         return float(np.sqrt(squares.mean())) if len(squares) else float("nan")
 
     def _new(self, side: int) -> int:
@@ -254,69 +250,61 @@ class Prequential:
 
     # -- one step --------------------------------------------------------------------------------
 
-    def _end(self) -> int:
-        """Where the next step ends."""
+    def _next_end(self) -> int:
         if self.batch_size == 1:
-            mark = np.searchsorted(self._marks, self.ratings, side="right")
-            return min(self.ratings + BLOCK, int(self._marks[mark]))
+            point = np.searchsorted(self._points, self.ratings, side="right")
+            return min(self.ratings + BLOCK, int(self._points[point]))
         return min(self.ratings + self.batch_size, self.length)
 
     def _learn(self, end: int) -> None:
         part = slice(self.start + self.ratings, self.start + end)
         users, items, ratings = (column[part] for column in self._columns)
-        batch: tuple[Any, ...] = users, items, ratings
-        when: dict[str, Any] = {}
+        batch: tuple[AnyArray, ...] = users, items, ratings
+        times: dict[str, AnyArray] = {}
         if self._times is not None:
-            batch, when = (*batch, self._times[part]), {"timestamps": self._times[part]}
-        # Properties of a learner that has learnt nothing are not there.
-        one_by_one = self.batch_size == 1 or not hasattr(self.learner, "n_users_")
+            batch, times = (*batch, self._times[part]), {"timestamps": self._times[part]}
+        one_by_one = self.batch_size == 1 or not hasattr(self.learner, "n_users_")  # not fitted
         wall, cpu = time.perf_counter(), time.process_time()
         if one_by_one:
             expected, seconds = self.learner.predict_then_learn(batch, return_seconds=True)
         else:
-            expected = self._predict(users, items, when)
+            expected = self._predict(users, items, times)
             self.learner.partial_fit(batch)
         spent = time.perf_counter() - wall
         self.seconds += spent
         self.cpu_seconds += time.process_time() - cpu
         self._latencies.append(seconds if self.batch_size == 1 else np.array([spent]))
-        self._squares[self.ratings : end] = (expected - ratings.astype(np.float64)) ** 2
+        self._squared_errors[self.ratings : end] = (expected - ratings.astype(np.float64)) ** 2
         self.ratings = end
 
-    def _mark(self) -> None:
-        """Add a point to the curve where one is due."""
+    def _add_point(self) -> None:
+        """Add a point to the curve if one is due."""
         last = self.curve[-1].ratings if self.curve else 0
-        passed = self._marks[(self._marks > last) & (self._marks <= self.ratings)]
+        passed = self._points[(self._points > last) & (self._points <= self.ratings)]
         if not len(passed):
             return
-        tenths = self.length * np.arange(1, TENTHS + 1) // TENTHS
-        is_tenth = bool(np.isin(passed, tenths).any())
+        tenths = self.length * np.arange(1, _TENTHS + 1) // _TENTHS
+        test = self._predict_test() if np.isin(passed, tenths).any() else None
         self.curve.append(
-            CurvePoint(
-                self.ratings,
-                self._rmse(last),
-                self.rmse,
-                self._tested() if is_tenth else None,
-                self.communities,
-            )
+            CurvePoint(self.ratings, self._rmse(last), self.rmse, test, self.communities)
         )
 
-    def _tested(self) -> float | None:
+    def _predict_test(self) -> float | None:
         if self._test is None:
             return None
         users, items, ratings, *times = self._test
-        when = {"timestamps": times[0]} if times and self._times is not None else {}
-        return rmse(ratings, self._predict(users, items, when))
+        options = {"timestamps": times[0]} if times and self._times is not None else {}
+        return rmse(ratings, self._predict(users, items, options))
 
-    def _predict(self, users: Any, items: Any, when: dict[str, Any]) -> Any:
-        """Predict without a word on newcomers, who are usual in a stream."""
+    def _predict(self, users: IdsLike, items: IdsLike, times: dict[str, AnyArray]) -> Array:
+        """Predict without warnings of unknown ids, which are usual in a stream."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnknownIdWarning)
-            return self.learner.predict(users, items, **when)
+            return self.learner.predict(users, items, **times)
 
 
-def _marks(n: int) -> Positions:
+def _curve_points(n: int) -> Int64Array:
     """Return after how many of n ratings the curve has a point; every tenth is among them."""
-    parts = TENTHS * min(max(n // (TENTHS * PART), 1), 10)
-    marks = np.unique(n * np.arange(1, parts + 1) // parts)
-    return marks[marks > 0]
+    parts = _TENTHS * min(max(n // (_TENTHS * _POINT_RATINGS), 1), 10)
+    points = np.unique(n * np.arange(1, parts + 1) // parts)
+    return points[points > 0]

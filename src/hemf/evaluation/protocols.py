@@ -1,13 +1,13 @@
-"""The paper's protocols: lists of seeded splits that are saved, so that every method gets the same.
+"""Protocols of the paper: seeded splits, saved so that every method is tested on the same ones.
 
 =================  ================================================================================
-protocol           what every split does
+protocol           a split
 =================  ================================================================================
 ``weak``           withholds one random rating of each user (weak generalisation)
 ``random 90/10``   withholds a random tenth
-``chunks``         withholds a random tenth, the same as ``random 90/10`` of the same seed, and
-                   deals the rest out at random to chunks of equal size. They are learnt one after
-                   the other, and then again from the first: see :func:`passes`
+``chunks``         withholds the same tenth as ``random 90/10`` of the same seed, and divides the
+                   rest at random into chunks of equal size, to be learnt one after the other, in
+                   one or more passes: see :func:`passes`
 =================  ================================================================================
 
 >>> users, items, ratings = ["al", "al", "bo", "bo"], [1, 2, 1, 2], [5, 3, 4, 1]
@@ -18,28 +18,29 @@ protocol           what every split does
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hemf._files import atomic_write
+from hemf._checks import check_choice, check_int, check_value
+from hemf._files import atomic_write, digest
+from hemf._typing import AnyArray, Float64Array, IdsLike, Int64Array, UInt8Array
 from hemf.data.ratings import Ratings
-from hemf.errors import DataError, ParameterError
-from hemf.evaluation.splits import Positions, Split, random_split, weak_generalisation
+from hemf.errors import DataError
+from hemf.evaluation.splits import Split, random_split, weak_generalisation
 
 PROTOCOLS = ("weak", "random 90/10", "chunks")
-USUAL_CHUNKS = 30
-MOST_CHUNKS = 255  # a chunk's number takes a byte
-TEST_SHARE = 0.1
-_PIECE = 1 << 20
+_DEFAULT_CHUNKS = 30
+_MAX_CHUNKS = 255  # the number of a chunk is one byte
+_TEST_FRACTION = 0.1
+_FORMAT = 1  # of the files
+_FIELDS = ("protocol", "seed", "n_chunks", "fingerprint", "parts")
 
-Data = Ratings | tuple[Any, Any, Any]
+Data: TypeAlias = Ratings | tuple[IdsLike, IdsLike, IdsLike]
 """Ratings, whose rows are those of ``by_user``, or columns of users, items and ratings."""
 
 
@@ -54,10 +55,14 @@ class Splits:
     """
 
     protocol: str
-    seed: int  # of the first split; the next one's is one more
-    n_chunks: int  # 1 where the train rows are not divided
-    fingerprint: str  # of the data
-    parts: NDArray[np.uint8]  # (splits, rows): 0 for test, else the number of the chunk, from 1
+    seed: int
+    """Of the first split; each further one adds 1."""
+    n_chunks: int
+    """1 if the training rows are not divided."""
+    fingerprint: str
+    """Of the data."""
+    parts: UInt8Array
+    """(splits, rows): 0 for test, else the number of the chunk, from 1."""
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -69,8 +74,8 @@ class Splits:
     def __iter__(self) -> Iterator[Split]:
         return (self[number] for number in range(len(self)))
 
-    def chunks(self, number: int) -> list[Positions]:
-        """Return the chunks of the train rows of a split, in the order in which they are fed."""
+    def chunks(self, number: int) -> list[Int64Array]:
+        """Return the chunks of the training rows of a split, in order."""
         part = self.parts[number]
         order = np.argsort(part, kind="stable")
         return np.split(order, np.searchsorted(part[order], np.arange(1, self.n_chunks + 1)))[1:]
@@ -79,14 +84,32 @@ class Splits:
 def make_splits(
     protocol: str, data: Data, *, n_splits: int = 10, n_chunks: int | None = None, seed: int = 0
 ) -> Splits:
-    """Split ratings as a protocol has it, ``n_splits`` times.
+    """Split ratings by a protocol, ``n_splits`` times.
 
-    Split k is that of the seed ``seed + k``. ``n_chunks`` is for the protocol ``chunks`` alone, and
-    30 unless said; the withheld rows are the same for any number of chunks.
+    Parameters
+    ----------
+    protocol
+        One of `PROTOCOLS`.
+    data
+        Ratings, or columns of users, items and ratings.
+    n_splits
+        Number of splits; split k has the seed ``seed + k``.
+    n_chunks
+        Number of chunks, only for the protocol ``chunks``; 30 by default. The withheld rows do
+        not depend on it.
+    seed
+        Seed of the first split.
 
-    >>> make_splits("strong", ([1, 2], [1, 2], [3, 4]))
-    Traceback (most recent call last):
-    hemf.errors.ParameterError: protocol is 'strong'; choose one of weak, random 90/10, chunks
+    Returns
+    -------
+    Splits
+
+    Examples
+    --------
+    >>> data = ([1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 1])
+    >>> len(make_splits("weak", data, n_splits=3))
+    3
+
     """
     chunks = _check(protocol, n_splits, n_chunks, seed)
     users, items, ratings = columns_of(data)
@@ -97,18 +120,18 @@ def make_splits(
         if protocol == "weak":
             train, test = weak_generalisation(users, items, rng=generator)
         else:
-            train, test = random_split(n, TEST_SHARE, rng=generator)
+            train, test = random_split(n, _TEST_FRACTION, rng=generator)
         if not len(test):
-            raise DataError("no user has two ratings, so that one could be withheld", value=n)
+            raise DataError("no user has two ratings, so none can be withheld", value=n)
         if chunks > len(train):
             raise DataError(
-                f"{len(train)} ratings to learn cannot be divided into {chunks} chunks",
+                f"{len(train)} training ratings cannot be divided into {chunks} chunks",
                 value=chunks,
             )
         part[test] = 0
         if chunks > 1:
-            dealt = np.array_split(generator.permutation(train), chunks)
-            for chunk, rows in enumerate(dealt, start=1):
+            divided = np.array_split(generator.permutation(train), chunks)
+            for chunk, rows in enumerate(divided, start=1):
                 part[rows] = chunk
     return Splits(
         protocol=protocol,
@@ -119,23 +142,22 @@ def make_splits(
     )
 
 
-def passes(chunks: Sequence[Positions], n_passes: int = 1) -> Iterator[tuple[int, int, Positions]]:
-    """Yield chunks one after the other, and all of them again in each further pass.
-
-    With every chunk come the numbers of the pass and of the chunk in it, from 0.
+def passes(
+    chunks: Sequence[Int64Array], n_passes: int = 1
+) -> Iterator[tuple[int, int, Int64Array]]:
+    """Yield the number of the pass, the number of the chunk and the chunk, for each pass.
 
     >>> [(again, number) for again, number, rows in passes([np.array([0]), np.array([1])], 2)]
     [(0, 0), (0, 1), (1, 0), (1, 1)]
     """
-    if n_passes < 1:
-        raise ParameterError(f"n_passes is {n_passes}; it must be at least 1", value=n_passes)
+    check_int("n_passes", n_passes, low=1)
     return (
         (again, number, rows) for again in range(n_passes) for number, rows in enumerate(chunks)
     )
 
 
-def columns_of(data: Data) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
-    """Return users, items and ratings of the rows that splits are of, in order.
+def columns_of(data: Data) -> tuple[AnyArray, AnyArray, Float64Array]:
+    """Return users, items and ratings in the order that positions refer to.
 
     >>> columns_of(Ratings.from_any([("bo", 1, 4), ("al", 1, 5)]))[2]
     array([4., 5.])
@@ -155,25 +177,26 @@ def columns_of(data: Data) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float
 
 
 def fingerprint(data: Data) -> str:
-    """Return a hash of users, items and ratings in their order; equal data have equal ones.
+    """Return a hash of users, items and ratings in their order.
 
     >>> fingerprint(([1, 2], [7, 7], [3, 4])) == fingerprint((np.int32([1, 2]), [7, 7], [3.0, 4]))
     True
     >>> fingerprint(([1, 2], [7, 7], [3, 4])) == fingerprint(([1, 2], [7, 8], [3, 4]))
     False
     """
-    digest = hashlib.sha256()
-    for column in columns_of(data):
-        digest.update(
-            f"{len(column)} {'numbers' if column.dtype.kind in 'iuf' else 'ids'}".encode()
-        )
-        for start in range(0, len(column), _PIECE):
-            digest.update(_plain_bytes(column[start : start + _PIECE]))
-    return digest.hexdigest()
+
+    def parts() -> Iterator[bytes]:
+        for column in columns_of(data):
+            kind = "numbers" if column.dtype.kind in "iuf" else "ids"
+            yield f"{len(column)} {kind}".encode()
+            for start in range(0, len(column), 1 << 20):
+                yield _plain_bytes(column[start : start + (1 << 20)])
+
+    return digest(parts())
 
 
-def _plain_bytes(values: NDArray[Any]) -> bytes:
-    """Bytes that do not depend on the width of numbers, nor on the machine."""
+def _plain_bytes(values: AnyArray) -> bytes:
+    """Return bytes that depend neither on the width of numbers nor on the machine."""
     if values.dtype.kind in "iu":
         return values.astype("<i8").tobytes()
     if values.dtype.kind == "f":
@@ -182,39 +205,23 @@ def _plain_bytes(values: NDArray[Any]) -> bytes:
 
 
 def _check(protocol: str, n_splits: int, n_chunks: int | None, seed: int) -> int:
-    """See that what is asked for makes sense, and return the number of chunks."""
-    if protocol not in PROTOCOLS:
-        raise ParameterError(
-            f"protocol is {protocol!r}; choose one of {', '.join(PROTOCOLS)}", value=protocol
+    """Check the parameters of `make_splits`, and return the number of chunks."""
+    check_choice("protocol", protocol, PROTOCOLS)
+    check_int("n_splits", n_splits, low=1)
+    check_int("seed", seed, low=0)
+    if protocol == "chunks":
+        return check_int(
+            "n_chunks", _DEFAULT_CHUNKS if n_chunks is None else n_chunks, low=1, high=_MAX_CHUNKS
         )
-    if n_splits < 1:
-        raise ParameterError(f"n_splits is {n_splits}; it must be at least 1", value=n_splits)
-    if seed < 0:
-        raise ParameterError(f"seed is {seed}; it must not be negative", value=seed)
-    if protocol != "chunks":
-        if n_chunks is not None:
-            raise ParameterError(
-                f"n_chunks is {n_chunks}; the protocol {protocol!r} has no chunks", value=n_chunks
-            )
-        return 1
-    chunks = USUAL_CHUNKS if n_chunks is None else n_chunks
-    if not 1 <= chunks <= MOST_CHUNKS:
-        raise ParameterError(
-            f"n_chunks is {chunks}; it must be between 1 and {MOST_CHUNKS}", value=chunks
-        )
-    return chunks
+    check_value("n_chunks", n_chunks, n_chunks is None, f"None for the protocol {protocol!r}")
+    return 1
 
 
-# ------------------------------------------------------------------------------------------------
-# Splits in files, without pickles, that know the data set they are of.
-
-
-_FORMAT = 1
-_FIELDS = ("protocol", "seed", "n_chunks", "fingerprint", "parts")
+# -- files, without pickles ----------------------------------------------------------------------
 
 
 def save_splits(path: str | Path, splits: Splits) -> None:
-    """Write splits to a file, whole or not at all.
+    """Write splits to a file, atomically.
 
     >>> path = getfixture("tmp_path") / "weak.npz"
     >>> data = ([1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 1])
@@ -222,10 +229,10 @@ def save_splits(path: str | Path, splits: Splits) -> None:
     >>> len(load_splits(path, data))
     10
     """
-    fields: dict[str, Any] = {name: np.asarray(getattr(splits, name)) for name in _FIELDS}
+    fields = {name: np.asarray(getattr(splits, name)) for name in _FIELDS}
     try:
         with atomic_write(path) as fresh, fresh.open("wb") as file:
-            np.savez_compressed(file, format=_FORMAT, **fields)
+            np.savez_compressed(file, format=_FORMAT, **fields)  # type: ignore[arg-type]
     except OSError as error:
         raise DataError(
             f"{path} could not be saved: {error.strerror or error}; choose a folder that exists "
@@ -235,7 +242,7 @@ def save_splits(path: str | Path, splits: Splits) -> None:
 
 
 def load_splits(path: str | Path, data: Data) -> Splits:
-    """Read splits from a file, and see that they are of this data set.
+    """Read splits from a file, and check that they are of this data set.
 
     >>> path = getfixture("tmp_path") / "weak.npz"
     >>> save_splits(path, make_splits("weak", ([1, 1], [1, 2], [5, 3])))
@@ -248,8 +255,8 @@ def load_splits(path: str | Path, data: Data) -> Splits:
     if splits.fingerprint != here:
         raise DataError(
             f"{path} holds splits of another data set: {splits.parts.shape[1]:,} ratings with the "
-            f"fingerprint {splits.fingerprint[:12]}, where these have {here[:12]}; use the data "
-            "they were made of, in the same order, or delete the file to have new splits made",
+            f"fingerprint {splits.fingerprint[:12]} instead of {here[:12]}; use the data they were "
+            "made of, in the same order, or delete the file",
             value=splits.fingerprint,
         )
     return splits
@@ -264,10 +271,10 @@ def kept_splits(
     n_chunks: int | None = None,
     seed: int = 0,
 ) -> Splits:
-    """Return the splits in a file; where there is no file, make and save them first.
+    """Return the splits in a file; without a file, make and save them first.
 
-    The parameters are those of :func:`make_splits`. A file of splits that were made otherwise is
-    an error: what was reported on it would not be what was asked for.
+    The parameters are those of :func:`make_splits`. It is an error if the splits in the file were
+    made with others.
 
     >>> path = getfixture("tmp_path") / "weak.npz"
     >>> data = ([1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 1])
@@ -280,9 +287,14 @@ def kept_splits(
         save_splits(path, splits)
         return splits
     splits = load_splits(path, data)
-    chunks = n_chunks if n_chunks is not None else USUAL_CHUNKS if protocol == "chunks" else 1
-    asked = {"protocol": protocol, "n_splits": n_splits, "seed": seed, "n_chunks": chunks}
-    there = {
+    chunks = _check(protocol, n_splits, n_chunks, seed)
+    asked: dict[str, object] = {
+        "protocol": protocol,
+        "n_splits": n_splits,
+        "seed": seed,
+        "n_chunks": chunks,
+    }
+    there: dict[str, object] = {
         "protocol": splits.protocol,
         "n_splits": len(splits),
         "seed": splits.seed,
@@ -290,14 +302,14 @@ def kept_splits(
     }
     if other := [name for name in asked if asked[name] != there[name]]:
         raise DataError(
-            f"{path} holds splits with {_listed(there, other)}, and {_listed(asked, other)} was "
-            "asked for; choose another file, or delete this one to have new splits made",
+            f"{path} holds splits with {_listed(there, other)} instead of {_listed(asked, other)}; "
+            "choose another file, or delete this one",
             value=str(path),
         )
     return splits
 
 
-def _listed(values: dict[str, Any], names: list[str]) -> str:
+def _listed(values: dict[str, object], names: list[str]) -> str:
     return ", ".join(f"{name}={values[name]!r}" for name in names)
 
 
@@ -306,18 +318,18 @@ def _read(path: Path) -> Splits:
         raise DataError(f"{path} is a directory; give the name of a file", value=str(path))
     if not path.exists():
         raise DataError(f"{path}: no such file", value=str(path))
-    if not zipfile.is_zipfile(path):  # NumPy would take it for a pickle, and advise to trust it
+    if not zipfile.is_zipfile(path):  # NumPy would take it for a pickle
         raise _damaged(path, "no archive, or cut off")
     try:
         with np.load(path, allow_pickle=False) as archive:
             kind = int(archive["format"])
             fields = {name: archive[name] for name in _FIELDS} if kind == _FORMAT else {}
             seed, chunks = (int(fields.get(name, 0)) for name in ("seed", "n_chunks"))
-    except Exception as error:  # zipfile, zlib and NumPy raise some twenty kinds
+    except Exception as error:  # of zipfile, zlib and NumPy
         raise _damaged(path, str(error) or type(error).__name__) from error
     if kind != _FORMAT:
         raise DataError(
-            f"{path} has format {kind}, and this version of hemf reads format {_FORMAT}",
+            f"{path} has format {kind}, but this version of hemf reads format {_FORMAT}",
             value=kind,
         )
     parts = fields["parts"]
@@ -336,6 +348,6 @@ def _read(path: Path) -> Splits:
 
 def _damaged(path: Path, why: str) -> DataError:
     return DataError(
-        f"{path} is damaged, or no file of splits ({why}); delete it to have new splits made",
+        f"{path} is damaged or no file of splits ({why}); delete it to make new splits",
         value=str(path),
     )

@@ -122,9 +122,9 @@ def test_folds_withhold_every_row_once(n, k, seed):
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 10])
 def test_a_fraction_is_a_share(fraction):
-    with pytest.raises(ParameterError, match="fraction is"):
+    with pytest.raises(ParameterError, match="fraction must be between 0 and 1"):
         random_split(10, fraction)
-    with pytest.raises(ParameterError, match="fraction is"):
+    with pytest.raises(ParameterError, match="fraction must be between 0 and 1"):
         time_ordered([1, 2, 3], fraction)
 
 
@@ -137,10 +137,12 @@ def test_what_cannot_be_split_is_refused():
         weak_generalisation([1, 2], [1])
     with pytest.raises(DataError, match="two or more"):
         time_ordered([1])
-    with pytest.raises(DataError, match="position 1 is missing"):
+    with pytest.raises(DataError, match="row 1 is missing"):
         time_ordered([1.0, np.nan, 2.0])
-    with pytest.raises(DataError, match="position 0 is missing"):
+    with pytest.raises(DataError, match="row 0 is missing"):
         time_ordered(np.array(["NaT", "2024-01-01"], dtype="datetime64[D]"))
     for k in (1, 6):
-        with pytest.raises(ParameterError, match=f"k is {k}"):
+        with pytest.raises(
+            ParameterError, match=f"k must be between 2 and the number of rows, 5, got {k}"
+        ):
             k_fold(5, k)

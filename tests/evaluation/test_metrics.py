@@ -96,7 +96,7 @@ def test_a_single_number_stands_for_every_row():
 def test_a_sure_prediction_is_right_or_wrong():
     assert coverage([3.0, 3.0], mean=[3.0, 4.0], std=0.0) == 0.5
     np.testing.assert_array_equal(pit([3.0, 3.0, 3.0], [3.0, 4.0, 2.0], 0.0), [0.5, 0.0, 1.0])
-    with pytest.raises(DataError, match="std is 0 at position 1"):
+    with pytest.raises(DataError, match=r"std 0\.0 at row 1"):
         nlpd([3.0, 3.0], [3.0, 3.0], [1.0, 0.0])
 
 
@@ -155,9 +155,9 @@ THREE_COLUMNS = [coverage, nlpd, pit, calibration_curve]
 def test_two_columns_must_be_equally_long_and_not_empty(metric):
     with pytest.raises(DataError, match=r"lengths differ: actual 3, \w+ 2"):
         metric([1, 2, 3], [1, 2])
-    with pytest.raises(DataError, match="no rows were given"):
+    with pytest.raises(DataError, match="no rows"):
         metric([], [])
-    with pytest.raises(DataError, match="2 dimensions"):
+    with pytest.raises(DataError, match="one dimension, got 2"):
         metric([[1, 2]], [[1, 2]])
 
 
@@ -165,23 +165,23 @@ def test_two_columns_must_be_equally_long_and_not_empty(metric):
 def test_three_columns_must_be_equally_long_and_not_empty(metric):
     with pytest.raises(DataError, match="lengths differ: actual 2, mean 2, std 1"):
         metric([1, 2], [1, 2], [1])
-    with pytest.raises(DataError, match="no rows were given"):
+    with pytest.raises(DataError, match="no rows"):
         metric([], [], [])
-    with pytest.raises(DataError, match="std is -1 at position 1"):
+    with pytest.raises(DataError, match=r"std -1\.0 at row 1 is negative"):
         metric([1, 2], [1, 2], [1, -1])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_named(bad):
-    with pytest.raises(DataError, match=r"predicted is .* at position 2") as caught:
+    with pytest.raises(DataError, match=r"predicted .* at row 2 is not finite") as caught:
         rmse([1, 2, 3], [1, 2, bad])
     assert caught.value.row == 2
 
 
 def test_text_and_lone_numbers_are_refused():
-    with pytest.raises(DataError, match="actual is not numeric"):
+    with pytest.raises(DataError, match="actual must be numbers"):
         rmse(["good"], [1.0])
-    with pytest.raises(DataError, match="not single numbers"):
+    with pytest.raises(DataError, match="got single numbers"):
         rmse(1.0, 2.0)
 
 
