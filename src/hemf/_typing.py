@@ -25,6 +25,8 @@ RatingsLike: TypeAlias = Any
 """Whatever `hemf.Ratings.from_any` reads."""
 FeaturesLike: TypeAlias = Any
 """Whatever `hemf.data.features.read_table` reads, or a list of such."""
+FrameLike: TypeAlias = Any
+"""A frame or a series of pandas, polars, Arrow or narwhals."""
 ArrowArray: TypeAlias = Any
 """An array, a chunked array or a scalar of Arrow, whose package has no types."""
 ArrowTable: TypeAlias = Any

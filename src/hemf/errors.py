@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from typing import TypeVar
+from typing import Self, TypeVar
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 _LONGEST_MESSAGE = 1000
@@ -32,6 +32,16 @@ class HemfError(Exception):
         super().__init__(shorten(message))
         self.value = value
         self.row = row
+
+    def inside(self, where: str) -> Self:
+        """Return the same error with the place in front, unless it is there already.
+
+        >>> DataError("row 3 is empty", row=3).inside("ratings.csv")
+        DataError('ratings.csv: row 3 is empty')
+        """
+        if str(self).startswith(where):
+            return self
+        return type(self)(f"{where}: {self}", value=self.value, row=self.row)
 
 
 def shorten(message: str) -> str:

@@ -223,9 +223,9 @@ REFUSED = {
     "found 3 dimensions": np.zeros((2, 2, 2)),
     "got int": 5,
     "user 1 at row 1 holds a number beyond": sp.csr_array(np.array([[1.0], [1e39]])),
-    "every column is constant or empty, so": sp.csr_array((3, 2)),
+    "every column is constant or empty": sp.csr_array((3, 2)),
     "rows must all be sequences": {"ann": [1.0, 2.0], "bob": None},
-    "of sparse rows make one matrix": {1: sp.csr_array([[1.0]]), 2: sp.csr_array([[2.0]])},
+    "give sparse rows as one matrix": {1: sp.csr_array([[1.0]]), 2: sp.csr_array([[2.0]])},
     "unique column names": pd.DataFrame(NUMBERS, columns=["a", "a"], index=["x", "y", "z"]),
     "cannot be called '\\(numbers\\)'": {1: {"(numbers)": "a"}, 2: {"(numbers)": "b"}},
     "some rows have names": {"ann": {"age": 3}, "bob": [4.0]},
@@ -241,7 +241,7 @@ def test_what_cannot_be_meant_is_refused(message):
 
 def test_features_of_another_shape_cannot_be_encoded():
     encoder = FeatureEncoder.learn(NUMBERS, "user")
-    with pytest.raises(DataError, match="3 columns instead of the 2 learnt from"):
+    with pytest.raises(DataError, match="3 columns instead of the 2 of the fit"):
         encoder.encode(np.zeros((4, 3)))
     named = FeatureEncoder.learn(pd.DataFrame(PEOPLE), "user")
     with pytest.raises(DataError, match="no column 'age' of numbers"):

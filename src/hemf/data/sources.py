@@ -95,9 +95,9 @@ def read_columns(
         ratings = parse_ratings(found["rating"]) if rated else None
         times = parse_timestamps(found["timestamp"]) if "timestamp" in found else None
     except DataError as error:
-        if not isinstance(data, (str, os.PathLike)) or str(error).startswith(where):
+        if not isinstance(data, (str, os.PathLike)):
             raise
-        raise DataError(f"{where}: {error}", value=error.value, row=error.row) from None
+        raise error.inside(where) from None
     return Columns(ids["user"], ids["item"], ratings, times)
 
 
