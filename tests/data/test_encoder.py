@@ -223,7 +223,7 @@ REFUSED = {
     "found 3 dimensions": np.zeros((2, 2, 2)),
     "got int": 5,
     "user 1 at row 1 holds a number beyond": sp.csr_array(np.array([[1.0], [1e39]])),
-    "every column is constant or empty": sp.csr_array((3, 2)),
+    "constant or empty; leave the features out": sp.csr_array((3, 2)),
     "rows must all be sequences": {"ann": [1.0, 2.0], "bob": None},
     "give sparse rows as one matrix": {1: sp.csr_array([[1.0]]), 2: sp.csr_array([[2.0]])},
     "unique column names": pd.DataFrame(NUMBERS, columns=["a", "a"], index=["x", "y", "z"]),

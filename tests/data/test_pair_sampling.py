@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hemf.data.sampling import DistinctPairs, Permutation, mix, shares, uniforms
+from hemf.data.sampling import DistinctPairs, Permutation, divide_by_weight, mix, uniforms
 
 
 @given(size=st.integers(1, 5000), key=st.integers(0, 2**62))
@@ -130,7 +130,7 @@ def test_the_first_part_of_a_popular_stream_is_like_the_whole():
 @settings(deadline=None)
 def test_shares_are_whole_and_add_up(weights, most, part):
     total = int(part * most * len(weights))
-    parts = shares(np.array(weights), total, most=most)
+    parts = divide_by_weight(np.array(weights), total, most=most)
     assert parts.sum() == total
     assert parts.min() >= 0
     assert parts.max() <= most

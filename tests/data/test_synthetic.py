@@ -125,10 +125,10 @@ def test_levels_round_to_the_nearest():
     [
         ({}, "either density or n_ratings"),
         ({"density": 0.1, "n_ratings": 10}, "either density or n_ratings"),
-        ({"density": 0.0}, "density is 0"),
-        ({"density": 1.5}, "density is 1.5"),
-        ({"n_ratings": 0}, "n_ratings is 0"),
-        ({"n_ratings": 601}, "n_ratings is 601; it must be between 1 and the 600 pairs"),
+        ({"density": 0.0}, "density must be .* got 0"),
+        ({"density": 1.5}, "density must be .* got 1.5"),
+        ({"n_ratings": 0}, "n_ratings must be .* got 0"),
+        ({"n_ratings": 601}, "n_ratings must be .* at most 600, got 601"),
     ],
 )
 def test_impossible_numbers_of_ratings_are_refused(arguments, message):
@@ -137,9 +137,9 @@ def test_impossible_numbers_of_ratings_are_refused(arguments, message):
 
 
 def test_wrong_blocks_are_refused_before_the_first_is_asked_for():
-    with pytest.raises(ParameterError, match="block is 0"):
+    with pytest.raises(ParameterError, match=r"block must be .* got 0"):
         draw_blocks(30, 20, n_ratings=10, block=0, rng=0)
-    with pytest.raises(ParameterError, match="n_ratings is 100000000"):
+    with pytest.raises(ParameterError, match=r"n_ratings must be .* got 100000000"):
         draw_blocks(30, 20, rng=0)
 
 

@@ -23,9 +23,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hemf._checks import check_number
 from hemf._typing import Float64Array
 from hemf.data.sampling import UnevenPairs
-from hemf.data.synthetic import Block, Population, SyntheticRatings, plant, require
+from hemf.data.synthetic import Block, Population, Seed, SyntheticRatings, plant
 
 NETFLIX_USERS = 480_189
 NETFLIX_ITEMS = 17_770
@@ -41,9 +42,7 @@ _MOVIE_QUANTILES = {
 }  # fmt: skip
 
 
-def netflix_like(
-    scale: float = 0.01, *, rng: int | np.random.Generator | None = 0
-) -> SyntheticRatings:
+def netflix_like(scale: float = 0.01, *, rng: Seed = 0) -> SyntheticRatings:
     """Draw ratings with the shape of the Netflix Prize, ``scale`` times as many.
 
     The numbers of users and movies are multiplied by the square root of ``scale``, so that 1.2 % of
@@ -64,7 +63,7 @@ def netflix_like_blocks(
     scale: float = 1.0,
     *,
     block: int = 1_000_000,
-    rng: int | np.random.Generator | None = 0,
+    rng: Seed = 0,
 ) -> Iterator[Block]:
     """Yield the ratings of :func:`netflix_like`, ``block`` rows at a time, in constant memory.
 
@@ -76,10 +75,8 @@ def netflix_like_blocks(
     return people.blocks(n_ratings, block=block, pairs=pairs)
 
 
-def _shape(
-    scale: float, rng: int | np.random.Generator | None
-) -> tuple[Population, int, UnevenPairs]:
-    require("scale", scale, 1e-5 <= scale <= 1, "between 0.00001 and 1")
+def _shape(scale: float, rng: Seed) -> tuple[Population, int, UnevenPairs]:
+    check_number("scale", scale, low=1e-5, high=1.0)
     n_users, n_items = (max(round(n * scale**0.5), 2) for n in (NETFLIX_USERS, NETFLIX_ITEMS))
     n_ratings = max(round(NETFLIX_RATINGS * scale), 1)
     generator = np.random.default_rng(rng)

@@ -1,54 +1,54 @@
-"""Populations with planted communities, and the stream of ratings they give.
+"""Synthetic ratings: populations with planted communities, and the ratings they give.
 
-A row's factors are normal around the mean of its community, a rating is the product of two
-rows' factors plus noise (MODEL: ``a_i | z_i=d ~ N(μ_d, Σ_d)``, ``r_ij ~ N(c + a_i·b_j, σ²)``).
-The community means are not drawn but placed, so that how clear the communities are is chosen.
+Factors of a row are normal around the mean of its community, and a rating is the product of two
+rows' factors plus noise: ``a_i | z_i=d ~ N(μ_d, Σ_d)``, ``r_ij ~ N(c + a_i·b_j, σ²)``. Community
+means are placed rather than drawn, so that the separation of the communities can be chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from hemf.data.sampling import DistinctPairs, shares, uniforms
+from hemf._checks import check_int, check_number, check_value
+from hemf._typing import AnyArray, ArrowTable, Float32Array, Float64Array, Int32Array, Int64Array
+from hemf.data.sampling import DistinctPairs, divide_by_weight, uniforms
 from hemf.errors import ParameterError
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Labels = NDArray[np.int32]
-Block = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
+Seed: TypeAlias = int | np.random.Generator | None
+Block: TypeAlias = tuple[Int32Array, Int32Array, Float32Array]
 """Users, items and ratings of some rows."""
-Pairs = Callable[[int, int], tuple[NDArray[np.int32], NDArray[np.int32]]]
-"""Gives users and items of the pairs at positions from … to of a stream."""
+Pairs: TypeAlias = Callable[[int, int], tuple[Int32Array, Int32Array]]
+"""Returns users and items of the pairs between two positions of a stream."""
 
-_CHUNK = 1 << 14  # ratings computed at a time: their factors stay in the processor's cache
+_CHUNK = 1 << 14  # ratings computed at a time, so that their factors stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """Users and items with their communities and factors, ready to rate.
+    """Users and items with their communities and factors.
 
     >>> plant(40, 30, user_communities=2, rng=0).user_factors.shape
     (40, 5)
     """
 
-    user_community: Labels  # community of every user, from 0
-    item_community: Labels
-    user_factors: Matrix  # (users, factors)
-    item_factors: Matrix
-    user_means: Matrix  # (communities, factors)
-    item_means: Matrix
-    user_offsets: Vector
-    item_offsets: Vector
+    user_community: Int32Array  # community of every user, from 0
+    item_community: Int32Array
+    user_factors: Float64Array  # (users, factors)
+    item_factors: Float64Array
+    user_means: Float64Array  # (communities, factors)
+    item_means: Float64Array
+    user_offsets: Float64Array
+    item_offsets: Float64Array
     mean: float
     noise: float  # standard deviation
     popularity: float
-    levels: Vector | None
+    levels: Float64Array | None
     key: int  # decides which pairs are rated, and the noise
 
     @property
@@ -61,7 +61,7 @@ class Population:
         """Number of items."""
         return len(self.item_community)
 
-    def expected(self, users: NDArray[Any], items: NDArray[Any]) -> Vector:
+    def expected(self, users: AnyArray, items: AnyArray) -> Float64Array:
         """Ratings before noise and rounding.
 
         >>> people = plant(4, 3, user_communities=1, item_communities=1, mean=3.0, rng=0)
@@ -70,7 +70,7 @@ class Population:
         """
         a = self.user_factors.take(users, axis=0)  # three times as fast as indexing
         b = self.item_factors.take(items, axis=0)
-        expected: Vector = np.einsum("ij,ij->i", a, b)
+        expected: Float64Array = np.einsum("ij,ij->i", a, b)
         expected += self.mean + self.user_offsets.take(users) + self.item_offsets.take(items)
         return expected
 
@@ -79,15 +79,15 @@ class Population:
     ) -> Iterator[Block]:
         """Yield ``n_ratings`` ratings of distinct pairs, ``block`` at a time.
 
-        The stream is the same whatever the size of its blocks. ``pairs`` says who rates what,
-        where it is not to be drawn by ``popularity``.
+        The stream does not depend on the size of the blocks. ``pairs`` are the pairs to rate; by
+        default they are drawn by ``popularity``.
 
         >>> people = plant(40, 30, rng=0)
         >>> [len(users) for users, items, ratings in people.blocks(100, block=60)]
         [60, 40]
         """
-        _check_count(n_ratings, self.n_users, self.n_items)
-        require("block", block, block >= 1, "at least 1")
+        check_int("n_ratings", n_ratings, low=1, high=self.n_users * self.n_items)
+        check_int("block", block, low=1)
         return self._blocks(n_ratings, block, pairs)
 
     def _blocks(self, n_ratings: int, block: int, pairs: Pairs | None) -> Iterator[Block]:
@@ -104,261 +104,19 @@ class Population:
                 users[part], items[part] = pairs(start + part.start, start + part.stop)
                 positions = np.arange(start + part.start, start + part.stop, dtype=np.uint64)
                 noise = self.noise * ndtri(uniforms(self.key + 3, positions))
-                ratings[part] = self._on_scale(self.expected(users[part], items[part]) + noise)
+                ratings[part] = self.nearest_levels(self.expected(users[part], items[part]) + noise)
             yield users, items, ratings
 
-    def _on_scale(self, ratings: Vector) -> Vector:
+    def nearest_levels(self, ratings: Float64Array) -> Float64Array:
+        """Round ratings to the nearest of the levels, if there are any."""
         if self.levels is None:
             return ratings
         borders = (self.levels[1:] + self.levels[:-1]) / 2
         return self.levels[np.searchsorted(borders, ratings)]
 
 
-def plant(
-    n_users: int,
-    n_items: int,
-    *,
-    n_factors: int = 5,
-    user_communities: int = 3,
-    item_communities: int = 3,
-    separation: float = 6.0,
-    user_weights: ArrayLike | None = None,
-    item_weights: ArrayLike | None = None,
-    concentration: float | None = None,
-    covariance_freedom: float | None = None,
-    mean: float = 3.5,
-    signal: float = 1.0,
-    noise: float = 0.3,
-    offset: float = 0.0,
-    popularity: float = 0.0,
-    levels: Sequence[float] | None = None,
-    rng: int | np.random.Generator | None = None,
-) -> Population:
-    """Place communities on both sides and draw every row's factors.
-
-    Parameters
-    ----------
-    n_users, n_items, n_factors : int
-        Sizes.
-    user_communities, item_communities : int
-        How many communities to plant on each side.
-    separation : float
-        Distance of the two nearest community means of a side, in standard deviations within a
-        community (Mahalanobis). Of two equal communities that far apart, a share
-        Φ(-separation/2) of the rows lies nearer to the other one: 7 % at 3, 0.1 % at 6.
-        All pairs are equally far apart while there are at most ``n_factors + 1`` communities.
-    user_weights, item_weights : array, optional
-        Shares of the communities, kept exactly up to rounding; equal by default.
-    concentration : float, optional
-        Draw the shares instead, from sticks Beta(1, concentration), levelled so that every
-        community has at least half of an equal share.
-    covariance_freedom : float, optional
-        Draw every community's own covariance from an inverse Wishart with that many degrees
-        of freedom (more than ``n_factors + 1``) and the identity as its mean. By default all
-        are the identity.
-    mean : float
-        Global offset of the ratings.
-    signal, noise : float
-        Root mean square of ``a·b``, and standard deviation of what is added to it.
-    offset : float
-        Standard deviation of a further offset of every user and every item.
-    popularity : float
-        0: all pairs are equally likely. Else an item's number of ratings goes with
-        ``1 / rank ** popularity``.
-    levels : sequence of float, optional
-        Round every rating to the nearest of these, such as ``(1, 2, 3, 4, 5)``.
-    rng : int or Generator, optional
-        Seed or source of randomness.
-
-    >>> people = plant(90, 30, user_communities=3, rng=0)
-    >>> np.bincount(people.user_community).tolist()
-    [30, 30, 30]
-
-    """
-    for name, value in (("n_users", n_users), ("n_items", n_items), ("n_factors", n_factors)):
-        require(name, value, value >= 1, "at least 1")
-    for name, size in (("separation", separation), ("noise", noise), ("offset", offset)):
-        require(name, size, 0 <= size < np.inf, "a finite number, not negative")
-    require("signal", signal, 0 < signal < np.inf, "positive")
-    require("popularity", popularity, 0 <= popularity <= 10, "between 0 and 10")
-    generator = np.random.default_rng(rng)
-
-    def side(rows: int, name: str, communities: int, weights: ArrayLike | None) -> _Side:
-        parts = _weights(name, rows, communities, weights, concentration, generator)
-        return _draw_side(rows, n_factors, parts, separation, covariance_freedom, generator)
-
-    users = side(n_users, "user", user_communities, user_weights)
-    items = side(n_items, "item", item_communities, item_weights)
-    a, b = users.factors, items.factors
-    # Root mean square of a·b over all pairs: tr(E[aaᵀ] E[bbᵀ])
-    size = np.sqrt(np.sum((a.T @ a) * (b.T @ b)) / (n_users * n_items))
-    # One turn for both sides: products stay, but no factor is an axis of the communities.
-    turn = np.sqrt(signal / size) * _rotation(n_factors, generator)
-    return Population(
-        user_community=users.community,
-        item_community=items.community,
-        user_factors=a @ turn,
-        item_factors=b @ turn,
-        user_means=users.means @ turn,
-        item_means=items.means @ turn,
-        user_offsets=offset * generator.standard_normal(n_users),
-        item_offsets=offset * generator.standard_normal(n_items),
-        mean=float(mean),
-        noise=float(noise),
-        popularity=float(popularity),
-        levels=None if levels is None else _checked_levels(levels),
-        key=int(generator.integers(2**62)),
-    )
-
-
-@dataclass(frozen=True)
-class _Side:
-    community: Labels
-    factors: Matrix
-    means: Matrix
-
-
-def _draw_side(
-    rows: int,
-    n_factors: int,
-    weights: Vector,
-    separation: float,
-    freedom: float | None,
-    rng: np.random.Generator,
-) -> _Side:
-    """Place the community means, then draw the rows around them."""
-    communities = len(weights)
-    covariances = _covariances(communities, n_factors, freedom, rng)
-    means = _spread_points(communities, n_factors, rng)
-    if communities > 1:
-        means *= separation / _nearest(means, covariances)
-    counts = shares(weights, rows, most=rows)
-    if not counts.all():
-        raise ParameterError(
-            f"community {counts.argmin()} with a share of {weights[counts.argmin()]:.3g} would "
-            f"have none of the {rows} rows; give it more weight, or ask for more rows",
-            value=weights,
-        )
-    community = rng.permutation(np.repeat(np.arange(communities, dtype=np.int32), counts))
-    factors = rng.standard_normal((rows, n_factors))
-    for number, root in enumerate(np.linalg.cholesky(covariances)):
-        members = community == number
-        factors[members] = means[number] + factors[members] @ root.T
-    return _Side(community, factors, means)
-
-
-def _spread_points(count: int, dimensions: int, rng: np.random.Generator) -> Matrix:
-    """Give points far from each other: a regular simplex where the dimensions allow it.
-
-    The simplex lies in the first dimensions on either side, so that what tells users apart is
-    what tells items apart: communities that differ where no item does could not be found.
-    """
-    if count <= dimensions + 1:
-        # The unit vectors are equally far apart; seen from their centre they need one
-        # dimension less. The eigenvectors of the centring matrix are their coordinates there.
-        _, vectors = np.linalg.eigh(np.eye(count) - 1.0 / count)
-        simplex = np.zeros((count, dimensions))
-        simplex[:, : count - 1] = vectors[:, 1:] @ _rotation(count - 1, rng)
-        return simplex
-    candidates = rng.standard_normal((100 * count, dimensions))
-    chosen = [0]
-    distance = np.full(len(candidates), np.inf)
-    while len(chosen) < count:
-        step = np.linalg.norm(candidates - candidates[chosen[-1]], axis=1)
-        distance = np.minimum(distance, step)
-        chosen.append(int(distance.argmax()))
-    points = candidates[chosen]
-    centred: Matrix = points - points.mean(axis=0)
-    return centred
-
-
-def _rotation(dimensions: int, rng: np.random.Generator) -> Matrix:
-    rotation: Matrix = np.linalg.qr(rng.standard_normal((dimensions, dimensions)))[0]
-    return rotation
-
-
-def _nearest(means: Matrix, covariances: NDArray[np.float64]) -> float:
-    """Smallest Mahalanobis distance of two means, under the average of their covariances."""
-    first, second = np.triu_indices(len(means), k=1)
-    gaps = means[first] - means[second]
-    between = (covariances[first] + covariances[second]) / 2
-    solved = np.linalg.solve(between, gaps[:, :, None])[:, :, 0]
-    return float(np.sqrt(np.sum(gaps * solved, axis=1).min()))
-
-
-def _covariances(
-    communities: int, n_factors: int, freedom: float | None, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    identity = np.eye(n_factors)
-    if freedom is None:
-        return np.broadcast_to(identity, (communities, n_factors, n_factors))
-    least = n_factors + 1
-    require("covariance_freedom", freedom, freedom > least, f"above n_factors + 1 = {least}")
-    from scipy.stats import invwishart
-
-    drawn = invwishart(df=freedom, scale=(freedom - least) * identity).rvs(
-        size=communities, random_state=rng
-    )
-    return np.reshape(drawn, (communities, n_factors, n_factors))
-
-
-def _weights(
-    side: str,
-    rows: int,
-    communities: int,
-    weights: ArrayLike | None,
-    concentration: float | None,
-    rng: np.random.Generator,
-) -> Vector:
-    name = f"{side}_communities"
-    require(name, communities, 1 <= communities <= rows, f"between 1 and the {rows} {side}s")
-    equal = np.full(communities, 1.0 / communities)
-    if weights is not None:
-        given = np.asarray(weights, dtype=np.float64)
-        good = given.shape == (communities,) and bool(np.all(given > 0))
-        require(f"{side}_weights", weights, good, f"{communities} positive numbers")
-        result: Vector = given / given.sum()
-        return result
-    if concentration is None:
-        return equal
-    require("concentration", concentration, 0 < concentration < np.inf, "positive")
-    sticks = rng.beta(1.0, concentration, size=communities)
-    sticks[-1] = 1.0  # the truncation
-    drawn = sticks * np.concatenate(([1.0], np.cumprod(1.0 - sticks[:-1])))
-    levelled: Vector = (drawn + equal) / 2
-    return levelled
-
-
-def _checked_levels(levels: Sequence[float]) -> Vector:
-    values = np.asarray(levels, dtype=np.float64)
-    good = values.ndim == 1 and len(values) > 1 and bool(np.all(np.diff(values) > 0))
-    require("levels", levels, good, "two or more rising numbers")
-    return values
-
-
-def _check_count(n_ratings: int, n_users: int, n_items: int) -> None:
-    pairs = n_users * n_items
-    wanted = f"between 1 and the {pairs:,} pairs of {n_users:,} users and {n_items:,} items"
-    require("n_ratings", n_ratings, 1 <= n_ratings <= pairs, wanted)
-
-
-def require(name: str, value: Any, good: bool, wanted: str) -> None:
-    """Raise a ParameterError unless ``good``.
-
-    >>> require("noise", -1, False, "positive")
-    Traceback (most recent call last):
-    hemf.errors.ParameterError: noise is -1; it must be positive
-    """
-    if not good:
-        raise ParameterError(f"{name} is {value!r}; it must be {wanted}", value=value)
-
-
-# ------------------------------------------------------------------------------------------------
-# Ratings drawn from the model itself, with communities planted on both sides.
-
-
 class PlantOptions(TypedDict, total=False):
-    """What :func:`plant` takes beside the two sizes and the seed; its defaults hold."""
+    """Keyword arguments of `plant`, which documents them."""
 
     n_factors: int
     user_communities: int
@@ -376,40 +134,263 @@ class PlantOptions(TypedDict, total=False):
     levels: Sequence[float] | None
 
 
+_DEFAULTS = PlantOptions(
+    n_factors=5, user_communities=3, item_communities=3, separation=6.0, user_weights=None,
+    item_weights=None, concentration=None, covariance_freedom=None, mean=3.5, signal=1.0,
+    noise=0.3, offset=0.0, popularity=0.0, levels=None,
+)  # fmt: skip
+
+
+def plant(
+    n_users: int, n_items: int, *, rng: Seed = None, **options: Unpack[PlantOptions]
+) -> Population:
+    """Place communities on both sides and draw the factors of every row.
+
+    Parameters
+    ----------
+    n_users, n_items : int
+        Sizes.
+    rng : int or Generator, optional
+        Seed or source of randomness.
+    n_factors : int, default 5
+        Number of factors.
+    user_communities, item_communities : int, default 3
+        Number of communities on each side.
+    separation : float, default 6
+        Distance of the two nearest community means of a side, in standard deviations within a
+        community (Mahalanobis). Of two equal communities at this distance, a share
+        Φ(-separation/2) of the rows is nearer to the other one: 7 % at 3, 0.1 % at 6. All pairs
+        are equally distant if there are at most ``n_factors + 1`` communities.
+    user_weights, item_weights : array, optional
+        Shares of the communities, exact up to rounding; equal by default.
+    concentration : float, optional
+        Draw the shares from sticks Beta(1, concentration), averaged with equal shares.
+    covariance_freedom : float, optional
+        Draw the covariance of every community from an inverse Wishart with that many degrees of
+        freedom (more than ``n_factors + 1``) and the identity as its mean. By default all are the
+        identity.
+    mean : float, default 3.5
+        Global offset of the ratings.
+    signal, noise : float, default 1 and 0.3
+        Root mean square of ``a·b``, and standard deviation of the noise.
+    offset : float, default 0
+        Standard deviation of an offset of every user and every item.
+    popularity : float, default 0
+        0: all pairs are equally likely. Else the number of ratings of an item is proportional to
+        ``1 / rank ** popularity``.
+    levels : sequence of float, optional
+        Round every rating to the nearest of these, such as ``(1, 2, 3, 4, 5)``.
+
+    Returns
+    -------
+    Population
+
+    Examples
+    --------
+    >>> people = plant(90, 30, user_communities=3, rng=0)
+    >>> np.bincount(people.user_community).tolist()
+    [30, 30, 30]
+
+    """
+    for unknown in options.keys() - _DEFAULTS.keys():
+        raise TypeError(f"plant() got an unexpected keyword argument {unknown!r}")
+    chosen: PlantOptions = {**_DEFAULTS, **options}
+    n_factors = check_int("n_factors", chosen["n_factors"], low=1)
+    separation = check_number("separation", chosen["separation"], low=0.0)
+    noise = check_number("noise", chosen["noise"], low=0.0)
+    offset = check_number("offset", chosen["offset"], low=0.0)
+    signal = chosen["signal"]
+    check_value("signal", signal, 0 < signal < np.inf, "positive")
+    popularity = check_number("popularity", chosen["popularity"], low=0.0, high=10.0)
+    generator = np.random.default_rng(rng)
+
+    def side(n_rows: int, name: str, communities: int, weights: ArrayLike | None) -> _Side:
+        check_int(f"n_{name}s", n_rows, low=1)
+        check_int(f"{name}_communities", communities, low=1, high=n_rows)
+        if weights is None:
+            shares = _draw_shares(communities, chosen["concentration"], generator)
+        else:
+            shares = np.asarray(weights, dtype=np.float64)
+            valid = shares.shape == (communities,) and bool(np.all(shares > 0))
+            check_value(f"{name}_weights", weights, valid, f"{communities} positive numbers")
+            shares = shares / shares.sum()
+        covariances = _draw_covariances(
+            communities, n_factors, chosen["covariance_freedom"], generator
+        )
+        return _draw_side(n_rows, shares, separation, covariances, generator)
+
+    users = side(n_users, "user", chosen["user_communities"], chosen["user_weights"])
+    items = side(n_items, "item", chosen["item_communities"], chosen["item_weights"])
+    a, b = users.factors, items.factors
+    # Root mean square of a·b over all pairs: tr(E[aaᵀ] E[bbᵀ])
+    size = np.sqrt(np.sum((a.T @ a) * (b.T @ b)) / (n_users * n_items))
+    # The same rotation for both sides: products stay, but no factor is an axis of the communities.
+    rotation = np.sqrt(signal / size) * _random_rotation(n_factors, generator)
+    return Population(
+        user_community=users.community,
+        item_community=items.community,
+        user_factors=a @ rotation,
+        item_factors=b @ rotation,
+        user_means=users.means @ rotation,
+        item_means=items.means @ rotation,
+        user_offsets=offset * generator.standard_normal(n_users),
+        item_offsets=offset * generator.standard_normal(n_items),
+        mean=float(chosen["mean"]),
+        noise=noise,
+        popularity=popularity,
+        levels=None if chosen["levels"] is None else _check_levels(chosen["levels"]),
+        key=int(generator.integers(2**62)),
+    )
+
+
+class _Side(NamedTuple):
+    community: Int32Array
+    factors: Float64Array
+    means: Float64Array
+
+
+def _draw_side(
+    n_rows: int,
+    shares: Float64Array,
+    separation: float,
+    covariances: Float64Array,
+    rng: np.random.Generator,
+) -> _Side:
+    """Place the community means, then draw the rows around them."""
+    communities, n_factors = len(shares), covariances.shape[-1]
+    means = _place_means(communities, n_factors, rng)
+    if communities > 1:
+        means *= separation / _smallest_distance(means, covariances)
+    counts = divide_by_weight(shares, n_rows, most=n_rows)
+    if not counts.all():
+        raise ParameterError(
+            f"community {counts.argmin()} with a share of {shares[counts.argmin()]:.3g} would "
+            f"have none of the {n_rows} rows; give it more weight, or ask for more rows",
+            value=shares,
+        )
+    community = rng.permutation(np.repeat(np.arange(communities, dtype=np.int32), counts))
+    factors = rng.standard_normal((n_rows, n_factors))
+    for number, root in enumerate(np.linalg.cholesky(covariances)):
+        members = community == number
+        factors[members] = means[number] + factors[members] @ root.T
+    return _Side(community, factors, means)
+
+
+def _place_means(count: int, dimensions: int, rng: np.random.Generator) -> Float64Array:
+    """Return distant points: a regular simplex if there are enough dimensions.
+
+    The simplex lies in the first dimensions on either side. In other dimensions than those of the
+    items, users of different communities would rate alike.
+    """
+    if count <= dimensions + 1:
+        # Unit vectors are equidistant. The eigenvectors of the centring matrix are their
+        # coordinates relative to their centre, in one dimension less.
+        _, vectors = np.linalg.eigh(np.eye(count) - 1.0 / count)
+        simplex = np.zeros((count, dimensions))
+        simplex[:, : count - 1] = vectors[:, 1:] @ _random_rotation(count - 1, rng)
+        return simplex
+    candidates = rng.standard_normal((100 * count, dimensions))
+    chosen = [0]
+    distance = np.full(len(candidates), np.inf)
+    while len(chosen) < count:
+        step = np.linalg.norm(candidates - candidates[chosen[-1]], axis=1)
+        distance = np.minimum(distance, step)
+        chosen.append(int(distance.argmax()))
+    points = candidates[chosen]
+    centred: Float64Array = points - points.mean(axis=0)
+    return centred
+
+
+def _random_rotation(dimensions: int, rng: np.random.Generator) -> Float64Array:
+    rotation: Float64Array = np.linalg.qr(rng.standard_normal((dimensions, dimensions)))[0]
+    return rotation
+
+
+def _smallest_distance(means: Float64Array, covariances: Float64Array) -> float:
+    """Return the smallest Mahalanobis distance of two means, by their average covariance."""
+    first, second = np.triu_indices(len(means), k=1)
+    gaps = means[first] - means[second]
+    between = (covariances[first] + covariances[second]) / 2
+    solved = np.linalg.solve(between, gaps[:, :, None])[:, :, 0]
+    return float(np.sqrt(np.sum(gaps * solved, axis=1).min()))
+
+
+def _draw_covariances(
+    communities: int, n_factors: int, freedom: float | None, rng: np.random.Generator
+) -> Float64Array:
+    identity = np.eye(n_factors)
+    if freedom is None:
+        return np.broadcast_to(identity, (communities, n_factors, n_factors))
+    least = n_factors + 1
+    expected = f"above n_factors + 1 = {least}"
+    check_value("covariance_freedom", freedom, freedom > least, expected)
+
+    from scipy.stats import invwishart
+
+    drawn = invwishart(df=freedom, scale=(freedom - least) * identity).rvs(
+        size=communities, random_state=rng
+    )
+    return np.reshape(drawn, (communities, n_factors, n_factors))
+
+
+def _draw_shares(
+    communities: int, concentration: float | None, rng: np.random.Generator
+) -> Float64Array:
+    equal = np.full(communities, 1.0 / communities)
+    if concentration is None:
+        return equal
+    check_value("concentration", concentration, 0 < concentration < np.inf, "positive")
+    sticks = rng.beta(1.0, concentration, size=communities)
+    sticks[-1] = 1.0  # the truncation
+    drawn = sticks * np.concatenate(([1.0], np.cumprod(1.0 - sticks[:-1])))
+    shares: Float64Array = (drawn + equal) / 2
+    return shares
+
+
+def _check_levels(levels: Sequence[float]) -> Float64Array:
+    values = np.asarray(levels, dtype=np.float64)
+    valid = values.ndim == 1 and len(values) > 1 and bool(np.all(np.diff(values) > 0))
+    check_value("levels", levels, valid, "two or more ascending numbers")
+    return values
+
+
+# -- ratings -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class SyntheticRatings:
-    """Drawn ratings, and the truth behind them.
+    """Drawn ratings, and the population that gave them.
 
     >>> data = draw(30, 20, density=0.25, rng=1)
     >>> len(data.ratings), len(data.user_community), data.noise
     (150, 30, 0.3)
     """
 
-    users: NDArray[np.int32]  # positions: user_ids[users] are the names
-    items: NDArray[np.int32]
-    ratings: NDArray[np.float32]
-    timestamps: NDArray[np.int64] | None = None  # seconds since 1970, rising
+    users: Int32Array  # positions in user_ids
+    items: Int32Array
+    ratings: Float32Array
+    timestamps: Int64Array | None = None  # seconds since 1970, ascending
     population: Population
     user_word: str = "user"
     item_word: str = "item"
 
     @property
-    def user_community(self) -> Labels:
+    def user_community(self) -> Int32Array:
         """Community of every user."""
         return self.population.user_community
 
     @property
-    def item_community(self) -> Labels:
+    def item_community(self) -> Int32Array:
         """Community of every item."""
         return self.population.item_community
 
     @property
-    def user_factors(self) -> Matrix:
+    def user_factors(self) -> Float64Array:
         """Factors of every user."""
         return self.population.user_factors
 
     @property
-    def item_factors(self) -> Matrix:
+    def item_factors(self) -> Float64Array:
         """Factors of every item."""
         return self.population.item_factors
 
@@ -419,7 +400,7 @@ class SyntheticRatings:
         return self.population.noise
 
     @property
-    def user_ids(self) -> NDArray[np.str_]:
+    def user_ids(self) -> AnyArray:
         """Name of every user.
 
         >>> str(demo_ratings(0).user_ids[42])
@@ -428,7 +409,7 @@ class SyntheticRatings:
         return _ids(self.user_word, self.population.n_users)
 
     @property
-    def item_ids(self) -> NDArray[np.str_]:
+    def item_ids(self) -> AnyArray:
         """Name of every item.
 
         >>> str(demo_ratings(0).item_ids[137])
@@ -436,10 +417,8 @@ class SyntheticRatings:
         """
         return _ids(self.item_word, self.population.n_items)
 
-    def frame(self) -> Any:
-        """Return a ``pyarrow.Table`` of user, item, rating and, where there are, timestamp.
-
-        Users and items are named. ``.to_pandas()`` makes it a pandas frame.
+    def frame(self) -> ArrowTable:
+        """Return a ``pyarrow.Table`` of user, item, rating and, if there are any, timestamp.
 
         >>> draw(30, 20, n_ratings=5, rng=1).frame().column_names
         ['user', 'item', 'rating']
@@ -462,22 +441,22 @@ def draw(
     *,
     density: float | None = None,
     n_ratings: int | None = None,
-    rng: int | np.random.Generator | None = None,
+    rng: Seed = None,
     **population: Unpack[PlantOptions],
 ) -> SyntheticRatings:
     """Draw ratings of distinct pairs from a planted population.
 
-    Say either ``density``, the share of all pairs that is rated, or ``n_ratings``. Everything
-    else is handed to :func:`plant`.
+    Give either ``density``, the share of all pairs that is rated, or ``n_ratings``. All other
+    arguments are those of :func:`plant`.
 
     >>> data = draw(200, 100, density=0.05, user_communities=4, item_communities=3, rng=0)
     >>> len(data.ratings), len(set(data.user_community.tolist()))
     (1000, 4)
     """
     if (density is None) == (n_ratings is None):
-        raise ParameterError("say either density or n_ratings, and not both")
+        raise ParameterError("give either density or n_ratings, and not both")
     if density is not None:
-        require("density", density, 0 < density <= 1, "above 0 and at most 1")
+        check_value("density", density, 0 < density <= 1, "above 0 and at most 1")
         n_ratings = max(1, round(density * n_users * n_items))
     assert n_ratings is not None
     people = plant(n_users, n_items, rng=rng, **population)
@@ -491,14 +470,14 @@ def draw_blocks(
     *,
     n_ratings: int = 100_000_000,
     block: int = 1_000_000,
-    rng: int | np.random.Generator | None = None,
+    rng: Seed = None,
     **population: Unpack[PlantOptions],
 ) -> Iterator[Block]:
-    """Draw as many ratings as wanted, a block at a time, in memory that does not grow.
+    """Draw any number of ratings, a block at a time, in constant memory.
 
-    Yields ``(users, items, ratings)`` with at most ``block`` rows each. No pair comes twice. The
-    stream depends on the seed and not on ``block``, and is what :func:`draw` gives for the same
-    seed. To know the truth behind it, call :func:`plant` and its ``blocks``.
+    Yields ``(users, items, ratings)`` of at most ``block`` rows each. The ratings are those of
+    :func:`draw` with the same seed. To have the population too, call :func:`plant` and its
+    ``blocks``.
 
     >>> blocks = draw_blocks(1000, 500, n_ratings=2500, block=1000, rng=0)
     >>> [len(ratings) for users, items, ratings in blocks]
@@ -507,8 +486,8 @@ def draw_blocks(
     return plant(n_users, n_items, rng=rng, **population).blocks(n_ratings, block=block)
 
 
-def demo_ratings(rng: int | np.random.Generator | None = 0) -> SyntheticRatings:
-    """Draw a small film club: 600 users, 300 films, 30,000 ratings of 1 to 5 stars in two years.
+def demo_ratings(rng: Seed = 0) -> SyntheticRatings:
+    """Draw 30,000 ratings of 1 to 5 stars of 600 users for 300 films, over two years.
 
     There are three communities on each side. Rows are in order of time.
 
@@ -532,6 +511,6 @@ def demo_ratings(rng: int | np.random.Generator | None = 0) -> SyntheticRatings:
     )
 
 
-def _ids(word: str, count: int) -> NDArray[np.str_]:
+def _ids(word: str, count: int) -> AnyArray:
     width = max(4, len(str(count - 1)))
     return np.array([f"{word}-{number:0{width}d}" for number in range(count)])
