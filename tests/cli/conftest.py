@@ -50,7 +50,7 @@ def run_process(*arguments: object, folder: Path, **environment: str) -> Run:
 
 
 @pytest.fixture(scope="session")
-def run_in() -> Runner:
+def process_in() -> Runner:
     """Run ``hemf`` as a process of its own, in the ``folder`` given."""
     return run_process
 
@@ -62,14 +62,12 @@ def process(tmp_path: Path) -> Runner:
 
 
 @pytest.fixture
-def hemf(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Runner:
-    """Run ``hemf`` as `process` does, but in this process: what is loaded already is not again."""
+def run_in(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runner:
+    """Run ``hemf`` as `process_in` does, but in this process, where all is loaded already."""
 
-    def run(*arguments: object, **environment: str) -> Run:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("HEMF_CACHE", str(tmp_path / "cache"))
+    def run(*arguments: object, folder: Path, **environment: str) -> Run:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("HEMF_CACHE", str(folder / "cache"))
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "argv", ["hemf", *map(str, arguments)])
@@ -80,6 +78,12 @@ def hemf(
         return Run(int(ended.value.code or 0), streams.out, streams.err)
 
     return run
+
+
+@pytest.fixture
+def hemf(run_in: Runner, tmp_path: Path) -> Runner:
+    """Run ``hemf`` in this process, in an empty folder."""
+    return partial(run_in, folder=tmp_path)
 
 
 @pytest.fixture

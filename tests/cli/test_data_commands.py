@@ -40,8 +40,8 @@ def server(tmp_path):
         running.shutdown()
 
 
-def test_data_sets_are_listed(hemf, process):
-    rows = process("data", "list", "--json").json["datasets"]
+def test_data_sets_are_listed(hemf):
+    rows = hemf("data", "list", "--json").json["datasets"]
     assert rows[0]["name"] == "ml-100k"
     assert rows[0]["cached"] is None
     assert "ml-1m" in hemf("data", "list").out

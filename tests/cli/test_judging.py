@@ -34,10 +34,12 @@ def stars(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def judged(stars, run_in):
+def judged(stars, process_in):
     folder, train, test = stars
     options = ("--top", 5, "--relevant", 4, "--report", "page.html")
-    run = run_in("evaluate", "--train", train, "--test", test, *SETTINGS, *options, folder=folder)
+    run = process_in(
+        "evaluate", "--train", train, "--test", test, *SETTINGS, *options, folder=folder
+    )
     assert run.code == 0, run.err
     return run.json, (folder / "page.html").read_text()
 

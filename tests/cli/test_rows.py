@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hemf import HeMF
+from hemf.cli import main
 
 STRANGE = ["a,b", 'say "hi"', "line\nbreak", "Zoë 113", " spaced ", "007", "x;y|z\t", "'q'", "日本"]
 
@@ -29,13 +30,30 @@ def strange(tmp_path_factory):
     return folder
 
 
-def piped(command: str, *arguments: object, given: bytes = b"", folder="."):
+@pytest.fixture
+def piped(monkeypatch, capsysbinary):
     """Run a command with bytes at its stdin; return its code, stdout and stderr."""
+
+    def run(command, *arguments, given=b"", folder=None):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        monkeypatch.setattr(sys, "argv", ["hemf", command, *map(str, arguments)])
+        if folder is not None:
+            monkeypatch.chdir(folder)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        streams = capsysbinary.readouterr()
+        return int(ended.value.code or 0), streams.out, streams.err.decode()
+
+    return run
+
+
+def test_a_process_reads_its_stdin_and_writes_its_stdout(strange, piped):
+    command, pairs = ("predict", strange / "m.hemf", "-"), (strange / "pairs.csv").read_bytes()
     done = subprocess.run(
-        [sys.executable, "-m", "hemf.cli", command, *map(str, arguments)],
-        input=given, capture_output=True, cwd=folder, timeout=300, check=False,
+        [sys.executable, "-m", "hemf.cli", *map(str, command)],
+        input=pairs, capture_output=True, timeout=300, check=False,
     )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr.decode()
+    assert (done.returncode, done.stdout, done.stderr.decode()) == piped(*command, given=pairs)
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -74,7 +92,7 @@ def test_output_fed_back_as_input_gives_the_same(kind, strange, hemf):
     assert hemf("predict", model, f"out.{kind}").out == expected.out
 
 
-def test_a_dash_is_stdin_and_stdout(strange, tmp_path):
+def test_a_dash_is_stdin_and_stdout(piped, strange, tmp_path):
     model, pairs = strange / "m.hemf", (strange / "pairs.csv").read_bytes()
     code, direct, error = piped("predict", model, "-", given=pairs)
     assert (code, error) == (0, "")
@@ -92,7 +110,7 @@ def test_a_dash_is_stdin_and_stdout(strange, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_may_go_through_pipes(club, tmp_path):
+def test_a_model_may_go_through_pipes(piped, club, tmp_path):
     settings = ("--set", "n_factors=1", "--set", "max_sweeps=2", "-q")
     code, model, _ = piped("fit", "-", "-o", "-", *settings, given=club.ratings.read_bytes())
     assert code == 0
@@ -110,7 +128,7 @@ def test_a_model_may_go_through_pipes(club, tmp_path):
     assert "cannot both go to standard output" in error
 
 
-def test_a_quote_that_is_not_closed_is_found_in_standard_input(club):
+def test_a_quote_that_is_not_closed_is_found_in_standard_input(piped, club):
     rows = "".join(f"w{k},{k % 40},3\n" for k in range(100_000))
     given = f'user,item,rating\nu,"i,3\n{rows}'.encode()
     code, out, error = piped("evaluate", "--train", "-", "--test", club.test, given=given)
@@ -118,7 +136,7 @@ def test_a_quote_that_is_not_closed_is_found_in_standard_input(club):
     assert error.startswith("hemf: standard input: line 2 has a quote that is not closed")
 
 
-def test_reports_and_trials_go_to_standard_output(club, tmp_path):
+def test_reports_and_trials_go_to_standard_output(piped, club, tmp_path):
     settings = ("--set", "n_factors=1", "--set", "max_sweeps=2")
     data = ("--train", club.train, "--test", club.test, *settings)
     code, page, error = piped("evaluate", *data, "--report", "-", folder=tmp_path)
@@ -170,7 +188,7 @@ def test_a_folder_cannot_be_standard_output(hemf):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
-def test_a_pipe_with_a_name_is_read_like_a_file(club, tmp_path):
+def test_a_pipe_with_a_name_is_read_like_a_file(piped, club, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = subprocess.Popen(["cp", str(club.test), str(tmp_path / "pipe")])
     code, out, error = piped("predict", club.model, tmp_path / "pipe")

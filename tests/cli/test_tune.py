@@ -19,9 +19,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def answer(club, folder, run_in):
+def answer(club, folder, process_in):
     """How a search answered, with everything it can write."""
-    run = run_in("tune", club.ratings, *QUICK, *TRY, "-o", "best.hemf", "--plot", "p.html",
+    run = process_in("tune", club.ratings, *QUICK, *TRY, "-o", "best.hemf", "--plot", "p.html",
                  "--results", "r.jsonl", "--json", folder=folder)  # fmt: skip
     assert run.code == 0, run.err
     return run.json
@@ -46,10 +46,10 @@ def test_the_best_model_is_kept(answer, club, folder):
     assert model.n_ratings_ == len(club.ratings.read_text().splitlines()) - 1
 
 
-def test_the_command_that_it_gives_makes_the_same_model(answer, folder, run_in):
+def test_the_command_that_it_gives_makes_the_same_model(answer, folder, process_in):
     words = shlex.split(answer["command"])
     assert words[0] == "hemf"
-    run = run_in(*words[1:], folder=folder)
+    run = process_in(*words[1:], folder=folder)
     assert run.code == 0, run.err
     ours, theirs = (HeMF.load(folder / name) for name in ("model.hemf", "best.hemf"))
     pairs = ours.ratings_.users.ids[:5].tolist(), ours.ratings_.items.ids[:5].tolist()
