@@ -1,13 +1,14 @@
-"""Files that are written whole or not at all, by one process at a time.
+"""Files that are written atomically, by one process at a time, and logs of JSON lines.
 
-Every file that hemf writes goes through `replacing`. A temporary file beside the target is written
-first and then renamed. Temporary files are readable by their owner only, and locked while they are
-in use, so that those of a process that was killed are recognised and removed by the next writer.
+`atomic_write` writes a temporary file beside the target and renames it. Temporary files can be
+read only by their owner and are locked while they are in use, so that the next writer recognises
+and removes those of a killed process.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -19,12 +20,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hemf.errors import ModelFileError
+from hemf.errors import DataError, ModelFileError
 
 if sys.platform != "win32":
     import fcntl
 
-LOCK_TIMEOUT = 60.0  # seconds until `exclusive` gives up
+LOCK_TIMEOUT = 60.0  # seconds until `file_lock` gives up
 _POLL = 0.1  # seconds between two attempts
 _STALE = 86_400.0  # seconds; only where files cannot be locked
 _OURS = re.compile(r"\.hemf-[0-9a-f]{16}\.(tmp|lock)")
@@ -44,8 +45,8 @@ def atomic_write(
     permitted, owner of an older file are kept. A device, such as /dev/stdout, is written to as it
     is.
 
-    With ``expected``, a result of `file_state`, a file that has changed since is not replaced: that
-    is a `ModelFileError`.
+    With ``expected``, a result of `file_state`, a file that has changed since then is not replaced
+    and a `ModelFileError` is raised.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
@@ -79,7 +80,7 @@ def atomic_write(
 
 
 def file_state(path: str | os.PathLike[str]) -> FileState:
-    """Return what `replacing` can tell a later version of this file by.
+    """Return the state of a file, which differs after every change.
 
     >>> file_state("a-file-that-is-not-there") is None
     True
@@ -115,12 +116,12 @@ def file_lock(
         return
     key = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
     place = target.with_name(f".hemf-{key}.lock")
-    deadline, told = time.monotonic() + seconds, False
+    deadline, notified = time.monotonic() + seconds, False
     while (number := _take_lock(place)) is None:
         holder = _holder(place)
-        if not told:
+        if not notified:
             waiting(f"{path} is in use by another hemf{holder}; waiting up to {seconds:g} s for it")
-            told = True
+            notified = True
         if time.monotonic() >= deadline:
             raise ModelFileError(
                 f"{path} is in use by another hemf{holder}, and still was after {seconds:g} s; "
@@ -141,7 +142,7 @@ def file_lock(
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder that is removed at the end, or by `sweep` after a kill.
+    """Yield a new folder that is removed at the end, or by `remove_leftovers` after a kill.
 
     >>> import tempfile
     >>> with temporary_folder(Path(tempfile.mkdtemp())) as folder:
@@ -155,7 +156,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
         number = None if os.name != "posix" else os.open(folder, os.O_RDONLY)
         if number is None or _hold(number, folder):
             break
-        os.close(number)  # a sweep was faster
+        os.close(number)  # `remove_leftovers` was faster
     try:
         yield folder
     finally:
@@ -174,6 +175,50 @@ def digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         found.update(part)
     return found.hexdigest()
+
+
+class JsonLog:
+    """Append-only file of JSON lines; every line is on disk before the next one is written.
+
+    A last line that was cut when a process was killed is ignored, and dropped by the next `append`.
+
+    >>> import tempfile
+    >>> log = JsonLog(Path(tempfile.mkdtemp()) / "results.jsonl")
+    >>> log.append({"rmse": 0.9})
+    >>> JsonLog(log.path).entries
+    [{'rmse': 0.9}]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            content = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror or error}"
+            raise DataError(message, value=str(path)) from error
+        end = content.rfind(b"\n") + 1
+        self.entries = [_parsed(line) for line in content[:end].splitlines()]
+        """The value of each line; None if it is not JSON."""
+        self.cut = content[end:]
+        """The start of a last line that was cut."""
+
+    def append(self, entry: object) -> None:
+        """Add a line; it is on disk when this returns."""
+        line = json.dumps(entry, ensure_ascii=False, default=str).encode() + b"\n"
+        with self.path.open("a+b") as file:
+            file.seek(0)  # again: another process may have written since
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
@@ -201,7 +246,7 @@ def _temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
         number = os.open(fresh, flags, 0o600)
         if _hold(number, fresh):
             break
-        os.close(number)  # a sweep was faster
+        os.close(number)  # `remove_leftovers` was faster
     try:
         yield fresh, number
     finally:
@@ -330,7 +375,7 @@ def _take_lock(place: Path) -> int | None:
         os.close(number)
         return None
     except OSError:
-        pass  # a file system without locks: `replacing` still compares what it finds
+        pass  # a file system without locks: `atomic_write` still compares states
     if not _is_at(number, place):
         os.close(number)  # whoever had it before has removed it
         return None

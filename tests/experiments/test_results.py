@@ -14,9 +14,9 @@ def result(key, **other):
 
 
 def written(path, *keys):
-    with Results(path) as results:
-        for key in keys:
-            results.add(result(key))
+    results = Results(path)
+    for key in keys:
+        results.add(result(key))
     return path.read_bytes()
 
 
@@ -28,8 +28,7 @@ def test_a_line_cut_in_two_is_dropped_and_the_others_kept(tmp_path):
     assert list(results.by_key) == ["a", "b"]
     assert "cut in two" in results.notes[0]
     assert path.read_bytes() == content[:-10], "reading changes nothing"
-    with results:
-        results.add(result("d"))
+    results.add(result("d"))
     assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["a", "b", "d"]
 
 
@@ -45,9 +44,9 @@ def test_a_line_that_is_no_result_counts_for_nothing(tmp_path):
 
 def test_a_result_is_in_the_file_at_once(tmp_path):
     path = tmp_path / "deep" / "results.jsonl"
-    with Results(path) as results:
-        results.add(result("a"))
-        assert list(Results(path).by_key) == ["a"]
+    results = Results(path)
+    results.add(result("a"))
+    assert list(Results(path).by_key) == ["a"]
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
@@ -60,8 +59,7 @@ def test_what_another_run_has_added_meanwhile_stays(tmp_path):
     written(path, "a")
     early = Results(path)
     written(path, "b")
-    with early:
-        early.add(result("c"))
+    early.add(result("c"))
     assert list(Results(path).by_key) == ["a", "b", "c"]
 
 
@@ -70,8 +68,7 @@ def test_half_a_line_goes_even_if_another_run_has_added_whole_ones(tmp_path):
     early = Results(path)
     content = written(path, "a", "b")
     path.write_bytes(content[:-3])
-    with early:
-        early.add(result("c"))
+    early.add(result("c"))
     assert list(Results(path).by_key) == ["a", "c"]
     assert not Results(path).notes
 
@@ -81,8 +78,7 @@ def test_a_file_that_was_made_shorter_meanwhile_is_gone_on_with(tmp_path):
     written(path, "a", "b")
     early = Results(path)
     path.write_bytes(b"")
-    with early:
-        early.add(result("c"))
+    early.add(result("c"))
     assert list(Results(path).by_key) == ["c"]
 
 
@@ -97,7 +93,6 @@ def test_a_result_that_lacks_something_counts_for_nothing_and_stays(tmp_path, wr
     results = Results(path)
     assert list(results.by_key) == ["a"]
     assert "line 2 is no result" in results.notes[0]
-    with results:
-        results.add(result("b"))
+    results.add(result("b"))
     assert list(Results(path).by_key) == ["a", "b"]
     assert len(path.read_text().splitlines()) == 3

@@ -9,6 +9,7 @@ from itertools import repeat
 
 import numpy as np
 
+from hemf._arrays import with_room
 from hemf._typing import AnyArray, ArrowArray, DistinctIds, IdsLike, Int32Array, Int64Array
 from hemf.data.columns import CodedIds, as_array, factorise
 from hemf.errors import DataError
@@ -307,10 +308,7 @@ class Vocabulary:
             buffer = self._objects()
             if buffer.dtype != distinct.dtype:
                 buffer = buffer.astype(object)
-            if end > len(buffer):  # doubling keeps the cost of an addition constant
-                grown = np.empty(max(end, 2 * start), buffer.dtype)
-                grown[:start] = buffer[:start]
-                buffer = grown
+            buffer = with_room(buffer, start, end)
             buffer[start:end] = distinct
             self._buffer, self._text = buffer, None
         self._size = end

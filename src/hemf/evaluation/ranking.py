@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hemf._arrays import top_columns
 from hemf._checks import check_int, check_value
 from hemf._typing import (
     AnyArray,
@@ -168,27 +169,6 @@ def ranking_metrics(
         novelty=float(-np.log2(shares).mean()) if shown.size else float("nan"),
         left_out=left_out,
     )
-
-
-def top_columns(scores: Array, n: int) -> Int64Array:
-    """Columns of the n highest scores of every row, best first; ties in the order of the columns.
-
-    Columns at -inf are never chosen; -1 fills the places that are left.
-
-    >>> top_columns(np.array([[1.0, 3.0, 3.0, 3.0], [-np.inf, 2.0, -np.inf, -np.inf]]), 2)
-    array([[ 1,  2],
-           [ 1, -1]])
-    """
-    n = min(n, scores.shape[1])
-    chosen = np.argpartition(-scores, n - 1, axis=1)[:, :n]
-    last = np.take_along_axis(scores, chosen, axis=1).min(axis=1, keepdims=True)
-    tied = np.flatnonzero((scores >= last).sum(axis=1) > n)  # argpartition picks any of them
-    if tied.size:
-        chosen[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :n]
-    values = np.take_along_axis(scores, chosen, axis=1)
-    order = np.lexsort((chosen, -values), axis=1)
-    best = np.take_along_axis(values, order, axis=1)
-    return np.where(np.isneginf(best), -1, np.take_along_axis(chosen, order, axis=1))
 
 
 def _above(mean: float, kind: type[np.floating] = np.float32) -> float:

@@ -6,19 +6,18 @@ first splits come before the second ones, so that every comparison is there earl
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeGuard
 
 from hemf import __version__
-from hemf.errors import DataError, DatasetError
+from hemf._files import JsonLog, digest
+from hemf.errors import DatasetError
 from hemf.evaluation import Splits, kept_splits
 from hemf.experiments.catalog import CHUNKS, Experiment, Method, Part
 from hemf.experiments.data import Found, find
@@ -64,9 +63,9 @@ class Task:
              self.method.learner, dict(self.settings), self.seed],
             sort_keys=True,
         )  # fmt: skip
-        digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
+        found, label = self.found.name, self.method.label
         return (
-            f"{self.found.name} | {self.protocol} | {self.split} | {self.method.label} | {digest}"
+            f"{found} | {self.protocol} | {self.split} | {label} | {digest([exact.encode()])[:12]}"
         )
 
     @property
@@ -157,36 +156,35 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
     left = [task for key, task in unique.items() if key not in results.by_key]
     total = sum(task.cost for task in left) or 1.0
     done = 0.0
-    with results:
-        for task in left:
-            start = done
+    for task in left:
+        start = done
 
-            def tell(share: float, said: str, task: Task = task, start: float = start) -> None:
-                watch(task, (start + min(share, 1.0) * task.cost) / total, said)
+        def tell(share: float, said: str, task: Task = task, start: float = start) -> None:
+            watch(task, (start + min(share, 1.0) * task.cost) / total, said)
 
-            tell(0.0, "begins")
-            outcome = LEARNERS[task.method.learner](
-                splits.trial(task), task.settings, task.seed + task.split, tell
+        tell(0.0, "begins")
+        outcome = LEARNERS[task.method.learner](
+            splits.trial(task), task.settings, task.seed + task.split, tell
+        )
+        with uninterrupted():
+            results.add(
+                {
+                    "key": task.key,
+                    "version": __version__,
+                    "dataset": task.found.name,
+                    "stand_in": task.found.stand_in,
+                    "fingerprint": task.found.fingerprint,
+                    "protocol": task.protocol,
+                    "split": task.split,
+                    "seed": task.seed,
+                    "method": task.method.label,
+                    "learner": task.method.learner,
+                    "settings": dict(task.settings),
+                    **splits.sizes(task),
+                    **outcome.as_dict(),
+                }
             )
-            with uninterrupted():
-                results.add(
-                    {
-                        "key": task.key,
-                        "version": __version__,
-                        "dataset": task.found.name,
-                        "stand_in": task.found.stand_in,
-                        "fingerprint": task.found.fingerprint,
-                        "protocol": task.protocol,
-                        "split": task.split,
-                        "seed": task.seed,
-                        "method": task.method.label,
-                        "learner": task.method.learner,
-                        "settings": dict(task.settings),
-                        **splits.sizes(task),
-                        **outcome.as_dict(),
-                    }
-                )
-            done += task.cost
+        done += task.cost
     return results
 
 
@@ -240,81 +238,37 @@ class _KeptSplits:
         return {"n_train": trial.train.n_ratings, "n_test": trial.test.n_ratings}
 
 
-# ------------------------------------------------------------------------------------------------
-# Results as JSON lines: each is on disk before the next one begins.
-#
-# >>> path = getfixture("tmp_path") / "results.jsonl"
-# >>> entry = {"key": "a", "test_rmse": 0.8, "train_rmse": 0.7, "cpu_seconds": 2.0, "n_train": 90,
-# ...          "n_test": 10, "settings": {}, "curve": []}
-# >>> with Results(path) as results:
-# ...     results.add(entry)
-# >>> Results(path).by_key["a"]["test_rmse"]
-# 0.8
+# -- results -------------------------------------------------------------------------------------
 
 
 class Results:
-    """Results that are there already, and a file that more of them are appended to.
+    """Results of earlier runs, and a file to which new ones are appended.
 
-    A last line that a kill has cut in two is dropped when the first result is added; lines before
-    it that cannot be read are left alone and count for nothing. ``notes`` say so.
+    A last line that was cut by a kill is dropped when the first result is added. Other lines that
+    cannot be read are ignored and kept. ``notes`` report both.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.by_key: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
-        self._file: Any = None
-        self._whole = 0  # bytes that end with a whole line
-        self._read()
-
-    def _read(self) -> None:
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise DataError(
-                f"{self.path} cannot be read: {error.strerror or error}", value=str(self.path)
-            ) from error
-        self._whole = content.rfind(b"\n") + 1
-        for number, line in enumerate(content[: self._whole].splitlines(), start=1):
-            entry = _parsed(line)
-            if entry is None:
-                self.notes.append(f"{self.path}: line {number} is no result; it counts for nothing")
-            else:
+        self._log = JsonLog(path)
+        for number, entry in enumerate(self._log.entries, start=1):
+            if _is_result(entry):
                 self.by_key[entry["key"]] = entry
-        if self._whole < len(content):
+            else:
+                self.notes.append(f"{path}: line {number} is no result and is ignored")
+        if self._log.cut:
             self.notes.append(
-                f"{self.path}: the last line was cut in two; it is dropped and its run repeated, "
+                f"{path}: the last line was cut in two; it is dropped and its run repeated, "
                 f"{len(self.by_key)} finished results are kept"
             )
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append a result; when this returns, it is on disk."""
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b")
-            self._drop_half_a_line()
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append a result; it is on disk when this returns."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._log.append(entry)
         self.by_key[entry["key"]] = entry
-
-    def _drop_half_a_line(self) -> None:
-        """Cut off what comes after the last whole line, and nothing else.
-
-        The file is looked at again: another run may have added to it since it was read.
-        """
-        self._file.seek(min(self._whole, self._file.seek(0, os.SEEK_END)))
-        self._file.truncate(self._file.tell() + self._file.read().rfind(b"\n") + 1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 _NUMBERS = ("test_rmse", "train_rmse", "cpu_seconds", "n_train", "n_test")
@@ -323,16 +277,12 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the result on a line, or None if it lacks something that tables are made of."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
+def _is_result(entry: object) -> TypeGuard[dict[str, Any]]:
+    """Whether an entry has everything that tables are made of."""
     if not isinstance(entry, dict):
-        return None
-    whole = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())
-    return entry if whole and all(math.isfinite(entry[name]) for name in _NUMBERS) else None
+        return False
+    complete = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())
+    return complete and all(math.isfinite(entry[name]) for name in _NUMBERS)
 
 
 UNKNOWN = "a version not noted"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from hemf._files import atomic_write
+from hemf._files import JsonLog, digest
 from hemf._options import fit_options
 from hemf.batch.callbacks import SweepReport
 from hemf.data.ratings import Ratings
@@ -338,24 +336,22 @@ def fingerprint(ratings: Ratings, features: Mapping[str, Any]) -> str:
     >>> fingerprint(data, {}) == fingerprint(data.select([0]), {})
     False
     """
-    digest = hashlib.sha256()
-    for known in (ratings.users, ratings.items):
-        digest.update("\0".join(map(repr, known.ids.tolist())).encode())
-    for array in (*ratings.triples(), ratings.timestamps):
-        digest.update(b"none" if array is None else array.tobytes())
-    for name, tables in features.items():
-        digest.update(name.encode())
-        for table in tables:
-            numbers = table.numbers
-            digest.update(repr((table.ids.tolist(), table.names, table.labels)).encode())
-            parts = (
-                (numbers,)
-                if not hasattr(numbers, "indptr")
-                else (numbers.data, numbers.indices, numbers.indptr)
-            )
-            for part in parts:
-                digest.update(part.tobytes())
-    return digest.hexdigest()[:16]
+
+    def parts() -> Iterator[bytes]:
+        for known in (ratings.users, ratings.items):
+            yield "\0".join(map(repr, known.ids.tolist())).encode()
+        for array in (*ratings.triples(), ratings.timestamps):
+            yield b"none" if array is None else array.tobytes()
+        for name, tables in features.items():
+            yield name.encode()
+            for table in tables:
+                yield repr((table.ids.tolist(), table.names, table.labels)).encode()
+                n = table.numbers
+                is_sparse = hasattr(n, "indptr")
+                for array in (n.data, n.indices, n.indptr) if is_sparse else (n,):
+                    yield array.tobytes()
+
+    return digest(parts())[:16]
 
 
 class Kept:
@@ -366,28 +362,23 @@ class Kept:
     """
 
     def __init__(self, path: Path | None, search: Mapping[str, Any]) -> None:
-        self._path, self._head = path, json.dumps({"search": dict(search)}, default=str)
+        self._log = None if path is None else JsonLog(path)
         self._found: dict[str, dict[str, Any]] = {}
-        if path is not None:
-            self._read(path)
+        if self._log is not None:
+            self._read(self._log, json.loads(json.dumps(dict(search), default=str)))
 
-    def _read(self, path: Path) -> None:
-        try:
-            content = path.read_bytes() if path.exists() else b""
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}", value=str(path)) from error
-        whole = content[: content.rfind(b"\n") + 1]
-        if not whole:
-            # What is there may be the beginning of a first line that a kill has cut in two.
-            if content.strip() and not _HEAD.startswith(content[: len(_HEAD)]):
+    def _read(self, log: JsonLog, ours: dict[str, Any]) -> None:
+        path = log.path
+        if not log.entries:
+            # The rest may be the beginning of a first line that was cut.
+            if log.cut.strip() and not _HEAD.startswith(log.cut[: len(_HEAD)]):
                 raise DataError(f"{path} is no file of trials; choose another", value=str(path))
-            with atomic_write(path) as fresh:
-                fresh.write_text(self._head + "\n", encoding="utf-8")
+            log.append({"search": ours})
             return
+        lines: list[Any] = log.entries
         try:
-            head, *lines = [json.loads(line) for line in whole.decode().splitlines()]
-            theirs, ours = dict(head["search"]), json.loads(self._head)["search"]
-            for line in lines:
+            theirs = dict(lines[0]["search"])
+            for line in lines[1:]:
                 self._found[key_of(line["settings"])] = line
                 self._trial(line, 0, line["settings"])
         except (ValueError, KeyError, TypeError) as error:
@@ -402,8 +393,6 @@ class Kept:
                 f"and is {ours[other[0]]!r}; choose another file",
                 value=str(path),
             )
-        if len(whole) < len(content):
-            os.truncate(path, len(whole))
 
     @staticmethod
     def _trial(line: Mapping[str, Any], number: int, settings: dict[str, Any]) -> Trial:
@@ -419,11 +408,8 @@ class Kept:
 
     def add(self, trial: Trial) -> None:
         """Keep a trial; when this returns, it is on disk."""
-        if self._path is None:
+        if self._log is None:
             return
         line = trial.plain()
         line |= {n: None for n in ("score", "rmse") if line[n] == float("inf")}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, default=str, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._log.append(line)

@@ -1,0 +1,51 @@
+"""Arrays that grow, and the largest entries of rows."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from hemf._typing import AnyArray, Array, Int64Array
+
+A = TypeVar("A", bound=AnyArray)
+
+_MIN_ROOM = 16  # rows
+
+
+def with_room(array: A, used: int, wanted: int) -> A:
+    """Return an array with room for ``wanted`` rows; the first ``used`` are kept.
+
+    An array without enough room is copied to one of at least twice its length, so that appending
+    costs constant time on average. New rows are zero, or None in an object array.
+
+    >>> with_room(np.array([7, 8]), 2, 3)[:4]
+    array([7, 8, 0, 0])
+    """
+    if wanted <= len(array):
+        return array
+    room = max(wanted, 2 * len(array), _MIN_ROOM)
+    grown = np.zeros((room, *array.shape[1:]), array.dtype)
+    grown[:used] = array[:used]
+    return grown  # type: ignore[return-value]
+
+
+def top_columns(scores: Array, n: int) -> Int64Array:
+    """Columns of the n highest scores of every row, best first; ties in the order of the columns.
+
+    Columns at -inf are never chosen; -1 fills the places that are left.
+
+    >>> top_columns(np.array([[1.0, 3.0, 3.0, 3.0], [-np.inf, 2.0, -np.inf, -np.inf]]), 2)
+    array([[ 1,  2],
+           [ 1, -1]])
+    """
+    n = min(n, scores.shape[1])
+    chosen = np.argpartition(-scores, n - 1, axis=1)[:, :n]
+    last = np.take_along_axis(scores, chosen, axis=1).min(axis=1, keepdims=True)
+    tied = np.flatnonzero((scores >= last).sum(axis=1) > n)  # argpartition picks any of them
+    if tied.size:
+        chosen[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :n]
+    values = np.take_along_axis(scores, chosen, axis=1)
+    order = np.lexsort((chosen, -values), axis=1)
+    best = np.take_along_axis(values, order, axis=1)
+    return np.where(np.isneginf(best), -1, np.take_along_axis(chosen, order, axis=1))
