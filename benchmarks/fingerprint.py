@@ -50,11 +50,6 @@ import numpy as np  # noqa: E402  (the number of BLAS threads is read on import)
 # first that exists is used. After a move or a renaming, add the new place.
 
 PLACES: dict[str, tuple[str, ...]] = {
-    "biases": (
-        "hemf.cli.demo:bias_predictions",
-        "hemf.baselines:bias_predictions",
-        "hemf.baselines.bias:bias_predictions",
-    ),
     "cli": ("hemf.cli:main",),
     "read_tabs": ("hemf.data.movielens:read_tabs", "hemf.data.movielens:read_tabs"),
     "read_double_colon": (
@@ -1190,11 +1185,14 @@ def descent(settings: Mapping[str, Any]) -> Record:
 def biases() -> Record:
     """Predict by user and item biases."""
     from hemf import Ratings
+    from hemf.baselines import Bias
 
     record, whole = Record(), Ratings.from_any(planted().triples)
     train, test = whole.select(np.arange(0, 900, 2)), whole.select(np.arange(1, 900, 2))
-    record.add("predicted", place("biases")(train, test))
-    record.add("damped", place("biases")(train, test, damping=1.0))
+    users, items, _ = test.triples()
+    pairs = test.users.ids[users], test.items.ids[items]
+    record.add("predicted", Bias().fit(train).predict(*pairs))
+    record.add("damped", Bias(damping=1.0).fit(train).predict(*pairs))
     return record
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import ParameterError
-from hemf.baselines.sgd import LEAST_ROOM, Descent, Schedule, Seen, Side
+from hemf.baselines.sgd import MIN_ROWS, Descent, Schedule, Seen, Side
 from hemf.data.columns import factorise
 from hemf.data.vocabulary import Vocabulary
 
@@ -27,7 +27,7 @@ def empty() -> Descent:
 def learn(state: Descent, users: Any, items: Any, ratings: Any, **options: Any) -> Any:
     values = np.array(ratings, np.float32)
     schedule = options.get("schedule", SCHEDULE)
-    return state.stream(schedule, factorise(users), factorise(items), values, forecasts=True)
+    return state.stream(schedule, factorise(users), factorise(items), values, predict=True)
 
 
 def test_the_step_shrinks_with_the_ratings_learnt():
@@ -39,19 +39,19 @@ def test_the_step_shrinks_with_the_ratings_learnt():
 
 def test_storage_doubles_and_rows_in_use_stay():
     growing, sizes = side(), set()
-    growing.make_room(1)
+    growing.reserve(1)
     growing.rows[0] = 7.0
     for n in range(1, 1000):
-        growing.make_room(n)
+        growing.reserve(n)
         sizes.add(len(growing.rows))
-    assert sorted(sizes) == [LEAST_ROOM * 2**k for k in range(7)]
+    assert sorted(sizes) == [MIN_ROWS * 2**k for k in range(7)]
     assert growing.rows[0].tolist() == [7.0, 7.0, 7.0]
 
 
 def test_a_row_starts_the_same_however_storage_grew():
     at_once, step_by_step = side(range(100)), side()
     for n in (1, 17, 40, 100):
-        step_by_step.make_room(n)
+        step_by_step.reserve(n)
     assert np.array_equal(at_once.rows[:100], step_by_step.rows[:100])
     assert not at_once.rows[:, 0].any()
     assert at_once.rows[:, 1:].std() == pytest.approx(0.5, rel=0.2)

@@ -11,25 +11,18 @@ from scipy import special
 from hemf import Ratings
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF, M3FTIB, M3FTIF
-from hemf.samplers.chains import (
-    FactorChain,
-    RatingTable,
-    Settings,
-    TopicBiasChain,
-    TopicFactorChain,
-    TopicFactorSettings,
-    TopicSettings,
-)
+from hemf.samplers.bpmf import FactorChain, RatingTable, Settings
 from hemf.samplers.draws import NormalWishart
+from hemf.samplers.m3f import TopicBiasChain, TopicFactorChain, TopicSettings
 
 PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
 GUESS = 0.3
 COMMON = (2, GUESS, True, PRIOR)  # factors, guess of the noise, learnt, prior
-TOPICS = ((2, 3), 4.0, 0.5)  # of users and items, concentration, offset variance
+TOPICS = ((2, 3), 4.0, 0.5, 2, PRIOR)  # concentration, offset variance, factors, their prior
 CHAINS = {
     "BPMF": (FactorChain, Settings(*COMMON)),
     "M3F-TIB": (TopicBiasChain, TopicSettings(*COMMON, *TOPICS)),
-    "M3F-TIF": (TopicFactorChain, TopicFactorSettings(*COMMON, *TOPICS, 2, PRIOR)),
+    "M3F-TIF": (TopicFactorChain, TopicSettings(*COMMON, *TOPICS)),
 }
 
 
@@ -55,9 +48,10 @@ def figures(chain: FactorChain) -> list[float]:
     if isinstance(chain, TopicFactorChain):
         found += [np.mean(biases**2) for biases in chain.biases]
         for side in (0, 1):
-            apart = chain.flat(side) - chain.vector_means[side]
-            found += [np.mean((apart @ chain.vector_precisions[side] * apart).sum(axis=1))]
-            found += [chain.vector_precisions[side][1, 1]]
+            mean, precision = chain.vector_priors[side]
+            apart = chain.flat(side) - mean
+            found += [np.mean((apart @ precision * apart).sum(axis=1))]
+            found += [precision[1, 1]]
     return found
 
 
@@ -157,5 +151,5 @@ def test_what_a_model_has_drawn_itself_comes_back(kind, rng):
         assert rmse(ratings, mean) < rmse(ratings, simple.predict(users, items))
     if kind is M3FTIB:  # which of an item's two offsets is the first one is nobody's
         drawn = [np.ptp(sample.items.vectors[:-1, :, 1], axis=1) for sample in model.samples_]
-        known = model.drawn_.items.ids.astype(int)
+        known = model.state_.items.ids.ids.astype(int)
         assert np.corrcoef(np.mean(drawn, axis=0), np.ptp(offsets, axis=1)[known])[0, 1] > 0.95

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from hemf.engines.threads import Rows
-from hemf.samplers.chains import draw_offsets, draw_rows, draw_shares, draw_topics, draw_vectors
+from hemf.samplers.bpmf import draw_rows
 from hemf.samplers.draws import NormalWishart, draw_noise, products
+from hemf.samplers.m3f import draw_offsets, draw_shares, draw_topics, draw_vectors
 
 NOISE = 0.4
 MANY = 20_000
@@ -83,7 +84,7 @@ def test_long_rows_are_drawn_the_same_without_the_products_of_all(threads, monke
     others = source.normal(size=(40, 3)).astype(np.float32)
     given = table, others, NOISE, MEAN, PRECISION
     whole = draw_rows(*given, np.random.default_rng(1), threads)
-    monkeypatch.setattr("hemf.samplers.chains.MOST_OUTER_BYTES", 0)
+    monkeypatch.setattr("hemf.samplers.bpmf.MAX_OUTER_BYTES", 0)
     monkeypatch.setattr("hemf.kernels.gibbs.outer_products", None)
     each = draw_rows(*given, np.random.default_rng(1), threads)
     np.testing.assert_allclose(each, whole, rtol=1e-4, atol=1e-4)
@@ -121,8 +122,8 @@ def test_topics_are_drawn_from_their_joint_posterior(rng):
     residual = 0.7
     zeros = np.zeros(MANY, np.int32)
     user_topics, item_topics = draw_topics(
-        zeros, zeros, np.full(MANY, residual, np.float32), NOISE, (user_shares, item_shares),
-        (user_vectors, item_vectors), rng, threads=2,
+        (zeros, zeros), np.full(MANY, residual, np.float32), NOISE, [user_shares, item_shares],
+        [user_vectors, item_vectors], rng, threads=2,
     )  # fmt: skip
     expected = np.zeros((3, 2))
     for i in range(3):
@@ -140,7 +141,7 @@ def test_a_topic_is_found_however_unlikely_a_rating_is_under_all(rng):
     shares, zeros = np.float32([[0.5, 0.5]]), np.zeros(1, np.int32)
     vectors = np.float32([[[0.0], [1.0]]])
     topics = draw_topics(
-        zeros, zeros, np.float32([1e4]), 1e-3, (shares, ones[0]), (ones, vectors), rng, threads=1
+        (zeros, zeros), np.float32([1e4]), 1e-3, [shares, ones[0]], [ones, vectors], rng, threads=1
     )
     assert [part.tolist() for part in topics] == [[1], [0]]
 
@@ -170,7 +171,7 @@ def test_vectors_of_topics_are_drawn_from_their_conditional_posterior(rng):
     values = rng.normal(size=4).astype(np.float32)
     rated = np.int32([0, 2, 2, 4])  # a pair of topics occurs as often as it likes
     drawn = draw_vectors(
-        np.repeat(np.arange(MANY, dtype=np.int32), 4), MANY, np.tile(rated, MANY), others,
+        (np.repeat(np.arange(MANY, dtype=np.int32), 4), MANY), (np.tile(rated, MANY), others),
         np.tile(values, MANY), NOISE, MEAN, PRECISION, rng,
     )  # fmt: skip
     assert_moments(drawn, *posterior(others[rated].astype(float), values))

@@ -83,7 +83,7 @@ def test_a_parameter_out_of_range_is_named_and_nothing_is_learnt(kind, name, val
     model = kind(**{name: value})
     with pytest.raises(ParameterError, match=f"^{name} must be"):
         model.fit(CAFE)
-    assert not hasattr(model, "drawn_")
+    assert not hasattr(model, "state_")
 
 
 @every_model
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_model_on_any_number_of_threads(kind):
 def test_copies_and_clones_predict_the_same(kind):
     model = kind(**QUICK).fit(CAFE)
     twin = clone(model)
-    assert not hasattr(twin, "drawn_")
+    assert not hasattr(twin, "state_")
     for other in (twin.fit(CAFE), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert np.array_equal(predictions(other), predictions(model))
 
@@ -215,7 +215,7 @@ def test_bad_ratings_are_refused(kind, data):
     model = kind(**QUICK, rating_range=(1, 5))
     with pytest.raises(DataError):
         model.fit(data)
-    assert not hasattr(model, "drawn_")
+    assert not hasattr(model, "state_")
     if data is not BAD_DATA["outside the range"]:
         with pytest.raises(DataError):
             model.fit(CAFE, validation=data)

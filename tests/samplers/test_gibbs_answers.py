@@ -11,9 +11,9 @@ import pytest
 
 from hemf import ConvergenceWarning, GibbsHeMF, ParameterError, Ratings, UnknownIdError
 from hemf.batch.inputs import regression_bytes
-from hemf.samplers import BPMF, sides
-from hemf.samplers.hemf import InformedChain
-from hemf.samplers.sides import conjugate_gradients
+from hemf.samplers import BPMF
+from hemf.samplers import hemf as sampler
+from hemf.samplers.hemf import HeMFChain, conjugate_gradients
 
 CAFE = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
 QUICK = {"n_factors": 2, "samples": 8, "burn_in": 4, "rng": 0, "n_jobs": 1}
@@ -73,9 +73,9 @@ def test_noise_is_that_of_the_report_and_outliers_add_to_the_deviation():
     model = GibbsHeMF(**settings).fit(CAFE)
     (sample,) = model.samples_
     assert model.noise_variance_ == sample.noise == model.history_[-1].noise_variance
-    assert sample.outlying > 1.0
+    assert sample.outlier_variance > 1.0
     _, std = model.predict("ann", "tea", return_std=True)  # one sample: noise, and nothing else
-    assert std == pytest.approx(np.sqrt(sample.noise * sample.outlying))
+    assert std == pytest.approx(np.sqrt(sample.noise * sample.outlier_variance))
 
 
 def test_a_sample_takes_the_memory_of_all_its_tables():
@@ -90,7 +90,7 @@ def test_features_that_are_factorised_anew_count_in_the_memory_that_is_asked_for
         for implicit in (True, False)
     )
     with_features, without = (
-        InformedChain.of(state, 1.0, rng, 1).step_bytes for state in (told, alone)
+        HeMFChain.of(state, 1.0, rng, 1).step_bytes for state in (told, alone)
     )
     assert without == 4 * 3 * 3**2  # S_i of three users, their offset and two factors
     designs = [side.regression.design for side in told.sides.values()]
@@ -136,8 +136,8 @@ def test_numbers_out_of_range_are_an_error_that_names_no_other_models_parameter(
     def fail(*_):
         raise np.linalg.LinAlgError
 
-    monkeypatch.setattr("hemf.samplers.sides.DrawnSide.draw", fail)
-    monkeypatch.setattr("hemf.samplers.chains.draw_rows", fail)
+    monkeypatch.setattr("hemf.samplers.hemf.DrawnSide.draw", fail)
+    monkeypatch.setattr("hemf.samplers.bpmf.draw_rows", fail)
     with pytest.raises(ParameterError, match="left the range of float32") as error:
         kind(**QUICK).fit(CAFE)
     assert ("noise_variance" in str(error.value)) is has_it
@@ -158,7 +158,7 @@ def test_conjugate_gradients_say_whether_they_got_there(rng, monkeypatch):
     assert got_there
     assert 5 < steps < 200
     assert np.linalg.norm(spectrum * found - right) < 1e-3 * np.linalg.norm(right)
-    monkeypatch.setattr(sides, "MOST_STEPS", 5)
+    monkeypatch.setattr(sampler, "MAX_STEPS", 5)
     assert solve()[1:] == (5, False)
 
 
@@ -172,14 +172,14 @@ def test_a_precondition_that_is_none_is_not_taken_for_the_end(rng):
 
 
 def test_draws_that_are_cut_short_are_warned_of_once_for_each_side(monkeypatch):
-    monkeypatch.setattr(sides, "MOST_STEPS", 1)
-    monkeypatch.setattr(sides, "ACCURACY", 1e-9)
+    monkeypatch.setattr(sampler, "MAX_STEPS", 1)
+    monkeypatch.setattr(sampler, "ACCURACY", 1e-9)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         GibbsHeMF(**QUICK).fit(CAFE)
     told = [each for each in caught if issubclass(each.category, ConvergenceWarning)]
     assert len(told) == 2
-    assert "before features' coefficients were drawn" in str(told[0].message)
+    assert "did not converge" in str(told[0].message)
 
 
 # -- order of ratings ----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_weights_of_ratings_stay_with_their_ratings_item_by_item(rng):
     model = GibbsHeMF(**QUICK).fit(table.select(np.arange(150)))
     state = model.start_.state_
     assert any((state.counts(name) == 0).any() for name in ("user", "item"))
-    chain = InformedChain.of(state, 1.0, rng, 1, outliers=True)
+    chain = HeMFChain.of(state, 1.0, rng, 1, outliers=True)
     by_user, by_item = state.rows["user"], state.rows["item"]
     assert np.array_equal(by_user.values[chain._by_item], by_item.values)  # all are different
     chain.sides["user"].scales.weights = rng.uniform(0.5, 2.0, len(table.users))

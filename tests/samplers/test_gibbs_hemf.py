@@ -62,12 +62,12 @@ def test_a_parameter_out_of_range_is_named_and_nothing_is_learnt(name, value):
     model = GibbsHeMF(**{name: value})
     with pytest.raises(ParameterError, match=f"^{name} must be"):
         model.fit(CAFE)
-    assert not hasattr(model, "drawn_")
+    assert not hasattr(model, "state_")
 
 
 def test_what_is_known_is_said_once_it_is_learnt():
     model = GibbsHeMF(**QUICK)
-    with pytest.raises(NotFittedError, match="this GibbsHeMF has not learnt anything yet"):
+    with pytest.raises(NotFittedError, match="this GibbsHeMF is not fitted yet"):
         model.predict("ann", "tea")
     check_is_fitted(model.fit(CAFE))
     assert (model.n_users_, model.n_items_, model.n_sweeps_) == (3, 2, 12)

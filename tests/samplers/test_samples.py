@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from hemf.samplers.base import BLOCK, RunningMoments, Sample, SideSample, averaged
+from hemf.samplers.base import RunningMoments, averaged
+from hemf.samplers.bpmf import BLOCK, Sample, SideSample
 
 
 def a_side(rng: np.random.Generator, topics: int, other_topics: int) -> SideSample:

@@ -6,5 +6,6 @@ SGD(n_factors=5)
 """
 
 from hemf.baselines.sgd import SGD, EpochReport
+from hemf.baselines.simple import Bias, Popularity
 
-__all__ = ["SGD", "EpochReport"]
+__all__ = ["SGD", "Bias", "EpochReport", "Popularity"]

@@ -16,13 +16,13 @@ from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from hemf import GibbsHeMF, HeMF, Ratings
-    from hemf.baselines import SGD
+    from hemf.baselines import SGD, Bias
     from hemf.cli.output import Output
     from hemf.data.datasets import Dataset
     from hemf.data.vocabulary import Vocabulary
     from hemf.samplers import BPMF, M3FTIB, M3FTIF
 
-    Learner = HeMF | GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
+    Learner = HeMF | GibbsHeMF | SGD | Bias | BPMF | M3FTIB | M3FTIF
 
 
 Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M"), READ]

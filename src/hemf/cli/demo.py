@@ -13,7 +13,7 @@ from hemf.cli import arguments
 from hemf.cli.output import WRITTEN, Output
 
 if TYPE_CHECKING:
-    from hemf import HeMF, Ratings
+    from hemf import HeMF
     from hemf.data.datasets import SyntheticRatings
 
 HELD_OUT = 0.1
@@ -38,6 +38,7 @@ def demo(
     report.
     """
     from hemf import HeMF, Ratings, evaluation
+    from hemf.baselines import Bias
     from hemf.cli.evaluate import predicted
     from hemf.cli.predict import ranked_items
     from hemf.cli.progress import FitProgress, compiling, warm_up
@@ -65,7 +66,7 @@ def demo(
         user = example_user(model)
         facts: dict[str, Any] = {
             "rmse": evaluation.rmse(actual, mean),
-            "bias_rmse": evaluation.rmse(actual, bias_predictions(train, test)),
+            "bias_rmse": evaluation.rmse(actual, predicted(Bias().fit(train), test)[1]),
             "noise": drawn.noise,
             "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
             "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
@@ -134,27 +135,6 @@ def example_user(model: HeMF) -> Any:
     users = model.ratings_.users.ids
     _, scores = model.recommend(users, RECOMMENDED)
     return users[int((scores[:, 0] - scores[:, -1]).argmax())]
-
-
-def bias_predictions(train: Ratings, test: Ratings, *, damping: float = 5.0) -> Any:
-    """Mean + user bias + item bias, learnt in turns, for the test pairs: the rival to beat.
-
-    Both have the same rows. ``damping`` ratings of no bias are added to every row.
-    """
-    import numpy as np
-
-    users, items, values = train.triples()
-    rest = values - train.mean
-    user_bias, item_bias = np.zeros(train.n_users), np.zeros(train.n_items)
-    user_count = np.bincount(users, minlength=train.n_users) + damping
-    item_count = np.bincount(items, minlength=train.n_items) + damping
-    for _ in range(10):
-        user_sum = np.bincount(users, rest - item_bias[items], minlength=train.n_users)
-        user_bias = user_sum / user_count
-        item_sum = np.bincount(items, rest - user_bias[users], minlength=train.n_items)
-        item_bias = item_sum / item_count
-    users, items, _ = test.triples()
-    return np.clip(train.mean + user_bias[users] + item_bias[items], train.minimum, train.maximum)
 
 
 def _found(model: HeMF, drawn: SyntheticRatings, side: str) -> dict[str, Any]:

@@ -138,11 +138,11 @@ def learn(output: Output, model: Learner, ratings: Ratings, **features: Any) -> 
 def predicted(model: Learner, ratings: Ratings) -> tuple[Any, Any, Any]:
     """Ratings, what the model expects of them, and how sure it is: None where it cannot say."""
     from hemf import HeMF
-    from hemf.baselines import SGD
+    from hemf.baselines import SGD, Bias
 
     users, items, actual = ratings.triples()
     pairs = ratings.users.ids[users], ratings.items.ids[items]
-    if isinstance(model, SGD):
+    if isinstance(model, SGD | Bias):
         return actual, model.predict(*pairs), None
     if isinstance(model, HeMF):
         return actual, *model.predict(*pairs, timestamps=ratings.timestamps, return_std=True)

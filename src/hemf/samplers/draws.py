@@ -1,26 +1,24 @@
-"""Draws that Gibbs samplers are made of, whatever they sample."""
+"""Draws that the samplers have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln, ndtr, ndtri
 
-from hemf._typing import Float32Array, Float64Array, Int32Array
+from hemf._typing import AnyArray, Array, Float32Array, Float64Array, Int32Array, Int64Array
 from hemf.engines.threads import share_out
 from hemf.evaluation.distribution import level_edges
 
-PARTS = 64  # ranges of ratings, or rows, that threads share
+PARTS = 64  # ranges of ratings or rows, shared out over threads
 
 
 # docs/model.md#normal-wishart
 @dataclass(frozen=True)
 class NormalWishart:
-    """What means and precisions of vectors are drawn from.
+    """Prior of the mean and the precision of vectors.
 
     Λ ~ Wishart(ν0, s I), whose mean is ν0 s I, and μ ~ N(0, (λ0 Λ)⁻¹).
     """
@@ -34,11 +32,11 @@ class NormalWishart:
 
     def draw(
         self,
-        rows: npt.NDArray[Any],
+        rows: AnyArray,
         rng: np.random.Generator,
-        central: npt.NDArray[Any] | None = None,
+        central: AnyArray | None = None,
     ) -> tuple[Float64Array, Float64Array]:
-        """Draw μ and Λ given vectors that were drawn from N(μ, Λ⁻¹), and others from N(0, Λ⁻¹).
+        """Draw μ and Λ given ``rows`` from N(μ, Λ⁻¹) and ``central`` ones from N(0, Λ⁻¹).
 
         >>> rows = np.random.default_rng(0).normal(2.0, 0.5, (10_000, 1))
         >>> mean, precision = NormalWishart(1.0).draw(rows, np.random.default_rng(1))
@@ -49,12 +47,12 @@ class NormalWishart:
         mean = rows.mean(axis=0, dtype=np.float64) if n else np.zeros(size)
         apart = rows - mean
         weight = self.mean_precision + n
-        spread = np.eye(size) / self.scale + apart.T @ apart
-        spread += self.mean_precision * n / weight * np.outer(mean, mean)
+        scatter = np.eye(size) / self.scale + apart.T @ apart
+        scatter += self.mean_precision * n / weight * np.outer(mean, mean)
         degrees = (size if self.degrees is None else self.degrees) + n
         if central is not None:
-            spread, degrees = spread + central.T @ central, degrees + len(central)
-        precision = draw_wishart(degrees, inverse(spread), rng)
+            scatter, degrees = scatter + central.T @ central, degrees + len(central)
+        precision = draw_wishart(degrees, inverse(scatter), rng)
         centre = n / weight * mean
         root = np.linalg.cholesky(weight * precision)
         return centre + np.linalg.solve(root.T, rng.standard_normal(size)), precision
@@ -63,7 +61,7 @@ class NormalWishart:
 def draw_wishart(degrees: float, scale: Float64Array, rng: np.random.Generator) -> Float64Array:
     """Draw a matrix whose mean is degrees * scale, by Bartlett's decomposition.
 
-    SciPy can draw these too, in three times the time and after loading its statistics.
+    Three times as fast as SciPy, and without importing its statistics.
 
     >>> draw_wishart(5.0, np.eye(2), np.random.default_rng(0)).shape
     (2, 2)
@@ -82,7 +80,7 @@ def inverse(matrix: Float64Array) -> Float64Array:
     [[0.5, 0.0], [0.0, 0.25]]
     """
     found = np.linalg.inv(matrix)
-    return np.asarray((found + found.T) / 2.0)  # which rounding has left a little lopsided
+    return np.asarray((found + found.T) / 2.0)  # symmetric in spite of rounding
 
 
 def products(
@@ -92,7 +90,7 @@ def products(
     right_rows: Float32Array,
     threads: int,
 ) -> Float32Array:
-    """Return the product of the two rows of every pair.
+    """Return the dot product of the two rows of every pair.
 
     >>> rows = np.float32([[1, 2], [3, 4]])
     >>> products(np.int32([0, 1]), np.int32([1, 1]), rows, rows, threads=1).tolist()
@@ -110,7 +108,7 @@ def products(
 
 
 def over_parts(work: Callable[[int, int], None], n: int, threads: int) -> None:
-    """Call ``work`` on ranges that together are all of n."""
+    """Call ``work`` on ranges that cover range(n)."""
     cuts = np.linspace(0, n, PARTS + 1).astype(np.int64).tolist()
     share_out(lambda begin, end: work(cuts[begin], cuts[end]), PARTS, threads)
 
@@ -119,51 +117,48 @@ def over_parts(work: Callable[[int, int], None], n: int, threads: int) -> None:
 def draw_noise(
     errors: Float32Array | Float64Array, guess: float, rng: np.random.Generator
 ) -> float:
-    """Draw σ² given errors; a priori 1/σ² ~ Gamma(1, guess), whose mean is 1/guess."""
-    wrong = float(np.dot(errors.astype(np.float64), errors))
-    return float((guess + wrong / 2.0) / rng.standard_gamma(1.0 + len(errors) / 2.0))
+    """Draw σ² given errors; the prior is 1/σ² ~ Gamma(1, guess), with mean 1/guess."""
+    squares = float(np.dot(errors.astype(np.float64), errors))
+    return float((guess + squares / 2.0) / rng.standard_gamma(1.0 + len(errors) / 2.0))
 
 
-def with_stranger(rows: Float32Array, stranger: object) -> Float32Array:
-    """Return the rows and one more for a stranger.
+def with_unknown(rows: Float32Array, unknown: object) -> Float32Array:
+    """Append a row for unknown ids.
 
-    >>> with_stranger(np.float32([[1, 2]]), 0.5).tolist()
+    >>> with_unknown(np.float32([[1, 2]]), 0.5).tolist()
     [[1.0, 2.0], [0.5, 0.5]]
     """
-    last = np.broadcast_to(np.asarray(stranger, np.float32), rows[:1].shape)
+    last = np.broadcast_to(np.asarray(unknown, np.float32), rows[:1].shape)
     return np.concatenate([rows, last])
 
 
 # ------------------------------------------------------------------------------------------------
-# Draws of how noisy each row's ratings, or each rating, is: `hemf.model.noise` has the model.
+# Noise scales of rows or of ratings; see `hemf.model.noise`.
 
-
-SHAPES = np.geomspace(1.5, 1000.0, 80)  # that a0 is one of, each as likely as the others
-LEAST = 1e-6  # of a scale, which is divided by
+SHAPES = np.geomspace(1.5, 1000.0, 80)  # values of a0, a priori equally likely
+MIN_SCALE = 1e-6
 
 
 class DrawnScales:
-    """τ_i of one side's rows, or of ratings, and a0, as drawn last."""
+    """Latest draw of τ_i, of one side's rows or of ratings, and of a0."""
 
     def __init__(self, weights: Float64Array, shape: float) -> None:
         self.weights, self.shape = weights, shape
 
     @property
     def mean_inverse(self) -> float:
-        """E[1/τ_i] of a row, or a rating, that nothing is known of."""
+        """E[1/τ_i] of an unknown row or a new rating."""
         return self.shape / (self.shape - 1.0)
 
     @property
-    def with_stranger(self) -> Float64Array:
-        """τ_i, and at the end what stands for a stranger's: the variance is σ² E[1/τ]."""
+    def with_unknown(self) -> Float64Array:
+        """τ_i, and at the end 1/E[1/τ] for unknown rows."""
         return np.append(self.weights, 1.0 / self.mean_inverse)
 
-    def draw(
-        self, errors: Float64Array, counts: npt.NDArray[np.int64], rng: np.random.Generator
-    ) -> None:
-        """Draw all; ``errors`` are the rows' weighted squared ones, in units of σ², without τ_i."""
+    def draw(self, errors: Float64Array, counts: Int64Array, rng: np.random.Generator) -> None:
+        """Draw all; ``errors`` are the sums of the rows' squared errors, in units of σ²/τ_i."""
         drawn = rng.standard_gamma(self.shape + 0.5 * counts) / (self.shape + 0.5 * errors)
-        self.weights = np.maximum(drawn, LEAST)
+        self.weights = np.maximum(drawn, MIN_SCALE)
         likely = self.weights.size * (SHAPES * np.log(SHAPES) - gammaln(SHAPES))
         likely += SHAPES * float(np.sum(np.log(self.weights) - self.weights))
         share = np.exp(likely - likely.max())
@@ -171,55 +166,49 @@ class DrawnScales:
 
 
 # ------------------------------------------------------------------------------------------------
-# Ratings as the levels of a scale, with a number behind each that nobody sees.
-#
-# Who loves a film can say no more than 5. As numbers such ratings pull everything that they are
-# explained by towards the end of the scale; as levels they say that the number behind is 4.5 or
-# more. Levels begin and end half-way to the next; the first and the last have no other end.
-
-
-Which = npt.NDArray[np.intp]
+# Ordinal ratings: levels of a scale, each an interval of a latent number. The edges are half-way
+# between levels; the first and the last interval are unbounded.
 
 
 # docs/model.md#ordinal
 @dataclass(frozen=True)
-class Grades:
-    """The levels of a scale, ascending, in units of the ratings' deviation from their mean."""
+class OrdinalScale:
+    """Levels of a scale, ascending and standardised as the ratings are."""
 
     levels: Float64Array
     """(K,)"""
     edges: Float64Array
-    """Where each begins and ends, with infinities, (K + 1,)."""
+    """Edges of the intervals, with infinities, (K + 1,)."""
 
     @classmethod
-    def of(cls, levels: Float64Array) -> Grades:
+    def of(cls, levels: Float64Array) -> OrdinalScale:
         """Return a scale of these levels.
 
-        >>> Grades.of(np.array([1.0, 2.0, 4.0])).edges
+        >>> OrdinalScale.of(np.array([1.0, 2.0, 4.0])).edges
         array([-inf,  1.5,  3. ,  inf])
         """
         return cls(levels, level_edges(levels))
 
-    def which(self, ratings: npt.NDArray[np.floating]) -> Which:
-        """Return the number of the level that each rating is."""
+    def indices(self, ratings: Array) -> AnyArray:
+        """Return the index of the level of each rating."""
         return np.searchsorted(self.edges[1:-1], ratings)
 
     def draw(
-        self, which: Which, mean: Float64Array, std: Float64Array, rng: np.random.Generator
+        self, indices: AnyArray, mean: Float64Array, std: Float64Array, rng: np.random.Generator
     ) -> Float64Array:
-        """Draw what is behind ratings of these levels, a priori normal: a piece of it is left."""
-        low, high = (self.edges[which + end] - mean for end in (0, 1))
+        """Draw the latent numbers of ratings at these levels: truncated normal distributions."""
+        low, high = (self.edges[indices + end] - mean for end in (0, 1))
         low, high = low / std, high / std
-        flip = low > 0.0  # far out on the left, ndtr is exact where on the right it is 1
+        flip = low > 0.0  # ndtr is exact in the left tail, and 1 in the right one
         low, high = np.where(flip, -high, low), np.where(flip, -low, high)
         begin, end = ndtr(low), ndtr(high)
         drawn = ndtri(begin + (end - begin) * rng.random(low.size))
-        # Where no number holds how unlikely a level is, the nearer edge is what is left of it.
+        # Where the probability of a level underflows, the nearer edge is left of the interval.
         drawn = np.where(begin + end > 0.0, np.clip(drawn, low, high), high)
         return np.asarray(mean + std * np.where(flip, -drawn, drawn))
 
     def moments(self, mean: Float64Array, std: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Mean and variance of a rating whose number behind has these."""
+        """Return mean and variance of ratings whose latent numbers have these."""
         expected = np.full(mean.shape, self.levels[0])
         squares = expected**2
         for level, higher, edge in zip(

@@ -2,79 +2,75 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from hemf._checks import check_bool, check_callables, check_rng
 from hemf._options import fit_options
-from hemf._typing import SIDES, Float32Array, Float64Array, Int32Array
+from hemf._typing import SIDES, FeaturesLike, Float32Array, Float64Array, Int32Array, RatingsLike
+from hemf.baselines.base import Callbacks, Clock
 from hemf.batch.init import NOISE_START
 from hemf.batch.inputs import regression_bytes
 from hemf.batch.sweep import BatchState
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings
+from hemf.data.sources import ColumnChoice
+from hemf.engines.threads import Rows, chunk_bounds, share_out
 from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
 from hemf.evaluation.distribution import distinct_levels, is_scale
+from hemf.model.features import Design
+from hemf.model.layout import Layout, pack
 from hemf.model.noise import START_SHAPE
-from hemf.samplers.base import Chain, Sampler, SampleReport
+from hemf.model.regression import START_SHARE
+from hemf.model.ridge import Solver, solver
+from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import (
     DrawnScales,
-    Grades,
     NormalWishart,
+    OrdinalScale,
     draw_noise,
+    over_parts,
     products,
-    with_stranger,
+    with_unknown,
 )
-from hemf.samplers.sides import DrawnRegression, DrawnSide
 
-START_SWEEPS = 25  # of the variational fit that a chain begins with
+START_SWEEPS = 25  # of the variational fit that a chain starts from
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class GibbsHeMF(Sampler):
-    """HeMF with one community on each side, by Gibbs sampling: slower, and often more accurate.
+    """HeMF with one community on each side, by Gibbs sampling: slower, often more accurate.
 
-    Variational Bayes takes the posterior apart; a sampler does not. Where ratings are few and
-    features many, that is worth some percent of a rating's error, and takes some ten times as long.
-    Ratings are::
+    A sampler does not need the factorised posterior of variational Bayes. With few ratings and many
+    features this lowers the error by some percent, in about ten times the time. Ratings are::
 
         r_ij ~ N(c + o_i + p_j + a_i·b_j, σ²/(τ_i υ_j)),   (o_i, a_i) ~ N(μ + Vᵀx_i, Λ⁻¹)
 
     and likewise for items. An iteration draws V and all users at once, then their priors, then the
-    same for items, then the noise and its scales. It begins with a `HeMF` of the same settings,
-    ``start_``, which also answers for strangers: users and items without a rating.
+    same for items, then the noise and its scales. The chain starts from a `HeMF` of the same
+    settings, ``start_``, which also predicts unknown ids: users and items without a rating.
 
     Parameters
     ----------
     n_factors
         Length of a_i and b_j.
-    samples, burn_in
-        Iterations that are averaged over, and those before, which are not.
+    samples, burn_in, rating_range, duplicates, n_jobs, rng
+        As for `hemf.samplers.BPMF`.
     kept
-        At most so many of the samples are kept for `predict`, evenly spread. A sample takes
-        4 (n_factors + 4) bytes for each user and item; with fewer, predictions are noisier.
+        Maximal number of samples that are kept for `predict`, evenly spaced. A sample takes
+        4 (n_factors + 4) bytes for each user and item; fewer samples make predictions noisier.
     implicit_features, noise_scales
-        As `HeMF` has them.
+        As for `HeMF`.
     outliers
-        Whether every rating has a noise scale of its own, too: errors have Student's t
-        distribution, whose degrees of freedom are drawn, and what does not fit counts less.
+        Whether every rating has a noise scale of its own: errors then have Student's t
+        distribution, whose degrees of freedom are drawn, and outliers count less.
     ordinal
-        Whether ratings are levels of a scale, whose ends nobody can go beyond, and not numbers.
-    rating_range
-        Predictions are clipped to it, after they were averaged: ``"observed"``, a pair of numbers
-        (a rating outside is an error then), or ``None``.
-    duplicates
-        What `fit` does with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``,
-        ``"error"``.
-    n_jobs
-        Threads: None is all cores. The result is the same for any number.
-    rng
-        Seed, or NumPy generator, of everything random.
+        Whether ratings are levels of a bounded scale rather than numbers.
 
     Examples
     --------
@@ -88,83 +84,59 @@ class GibbsHeMF(Sampler):
 
     """
 
-    def __init__(
-        self,
-        *,
-        n_factors: int = 20,
-        samples: int = 300,
-        burn_in: int = 30,
-        kept: int = 300,
-        implicit_features: bool | str = True,
-        noise_scales: str | None = "both",
-        outliers: bool = False,
-        ordinal: bool = False,
-        rating_range: str | tuple[float, float] | None = "observed",
-        duplicates: str = "last",
-        n_jobs: int | None = None,
-        rng: int | np.random.Generator | None = None,
-    ) -> None:
-        self.n_factors = n_factors
-        self.samples = samples
-        self.burn_in = burn_in
-        self.kept = kept
-        self.implicit_features = implicit_features
-        self.noise_scales = noise_scales
-        self.outliers = outliers
-        self.ordinal = ordinal
-        self.rating_range = rating_range
-        self.duplicates = duplicates
-        self.n_jobs = n_jobs
-        self.rng = rng
+    samples: int = 300
+    burn_in: int = 30
+    kept: int = 300
+    implicit_features: bool | str = True
+    noise_scales: str | None = "both"
+    outliers: bool = False
+    ordinal: bool = False
 
     def fit(
         self,
-        ratings: Any,
-        y: Any = None,
+        ratings: RatingsLike,
+        y: RatingsLike = None,
         *,
-        columns: Any = None,
-        user_features: Any = None,
-        item_features: Any = None,
-        validation: Any = None,
-        callbacks: Sequence[Callable[[SampleReport], Any]] = (),
+        columns: ColumnChoice = None,
+        user_features: FeaturesLike = None,
+        item_features: FeaturesLike = None,
+        validation: RatingsLike = None,
+        callbacks: Callbacks[SampleReport] = (),
     ) -> Self:
-        """Learn from ratings and features, anything that `HeMF.fit` reads, from the start.
+        """Fit to ratings and features, anything that `HeMF.fit` reads.
 
-        ``callbacks`` are called with a `SampleReport` after every iteration; one that returns
-        something true stops the fit, and if no draw counts by then, the latest one is kept.
-        ``validation`` are ratings to report the error on, which nothing is learnt from. A fit that
-        fails leaves the estimator as it was.
+        For ``validation`` and ``callbacks`` see `hemf.samplers.BPMF.fit`.
         """
         self.check_parameters()
-        rng, told = check_rng(self.rng), check_callables("callbacks", callbacks)
-        data, begin = self._read(ratings, y, columns), time.perf_counter()
+        rng, callbacks = check_rng(self.rng), check_callables("callbacks", callbacks)
+        data, clock = self._read(ratings, y, columns), Clock()
         levels = _levels(data) if self.ordinal else None
         first = self._first(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             first.fit(data, user_features=user_features, item_features=item_features)
-        state, scale, grades = first.state_, first.rating_scale_, None
+        state, unit, scale = first.state_, first.rating_scale_, None
         if levels is not None:
-            grades = Grades.of((levels - first.global_mean_) / scale)
+            scale = OrdinalScale.of((levels - first.global_mean_) / unit)
         assert isinstance(state, BatchState)
 
         def start(threads: int) -> Chain:
             outliers = self.outliers
-            return InformedChain.of(state, scale, rng, threads, outliers=outliers, grades=grades)
+            return HeMFChain.of(state, unit, rng, threads, outliers=outliers, scale=scale)
 
-        self._sample(data, start, validation, told, of_strangers=first.predict, begin=begin)
+        self._sample(data, start, validation, callbacks, clock, of_unknown=first.predict)
         self.start_ = first
         return self
 
     def check_parameters(self) -> None:
-        """Check every parameter; an error names it and what it may be."""
+        """Check all parameters; an error names the parameter and its valid values."""
         super().check_parameters()
         check_bool("outliers", self.outliers)
         check_bool("ordinal", self.ordinal)
         fit_options(self._first(0))
 
     def _first(self, rng: int | np.random.Generator) -> HeMF:
-        """Return the model that a chain begins with."""
+        """Return the model that a chain starts from."""
         return HeMF(
             n_factors=self.n_factors,
             max_user_communities=1,
@@ -177,21 +149,18 @@ class GibbsHeMF(Sampler):
             rng=rng,
         )
 
-    def _answers(self, pairs: Pairs) -> tuple[Float64Array, Float64Array]:
-        """Mean and standard deviation of pairs; for strangers ``start_`` answers.
-
-        It does so by their features, if it was given any.
-        """
-        mean, std = super()._answers(pairs)
-        strange = ~pairs.known
-        if strange.any():
+    def _moments(self, pairs: Pairs) -> Moments:
+        """Return mean and standard deviation of pairs; ``start_`` predicts unknown ids."""
+        mean, std = super()._moments(pairs)
+        unknown = ~pairs.known
+        if unknown.any():
             theirs = self.start_.predict(pairs.user_ids, pairs.item_ids, return_std=True)
-            mean, std = np.where(strange, theirs[0], mean), np.where(strange, theirs[1], std)
+            mean, std = np.where(unknown, theirs[0], mean), np.where(unknown, theirs[1], std)
         return mean, std
 
 
 def _levels(data: Ratings) -> Float64Array:
-    """Return the levels of the scale of ratings, or say that there is none."""
+    """Return the levels of ordinal ratings."""
     levels = distinct_levels(data.by_user.values)
     if not is_scale(levels):
         raise DataError(
@@ -202,11 +171,11 @@ def _levels(data: Ratings) -> Float64Array:
 
 
 # ------------------------------------------------------------------------------------------------
-# The Gibbs sampler of HeMF with one community on each side: what it draws, in which order.
+# The chain.
 
 
-class InformedChain:
-    """Vectors, features' coefficients, priors, noise and its scales. One `step` draws all once."""
+class HeMFChain:
+    """Vectors, coefficients of features, priors, noise and its scales."""
 
     def __init__(
         self,
@@ -216,14 +185,14 @@ class InformedChain:
         rng: np.random.Generator,
         threads: int,
         outliers: DrawnScales | None = None,
-        grades: Grades | None = None,
+        scale: OrdinalScale | None = None,
     ) -> None:
         self.sides, self.variance, self.unit = sides, noise, unit
-        self.rng, self.threads, self.outliers, self.grades = rng, threads, outliers, grades
+        self.rng, self.threads, self.outliers, self.scale = rng, threads, outliers, scale
         rows = sides["user"].rows
         self.ratings = rows.values
-        """As they were given; where these are levels, rows hold what is behind them."""
-        self._which = None if grades is None else grades.which(rows.values)
+        """Given ratings; of ordinal ones, the rows hold the latent numbers."""
+        self._levels = None if scale is None else scale.indices(rows.values)
         users = np.repeat(np.arange(sides["user"].n_rows, dtype=np.int32), np.diff(rows.indptr))
         self._pairs: tuple[Int32Array, Int32Array] = users, rows.indices
         self._by_item = np.argsort(rows.indices, kind="stable")
@@ -239,12 +208,11 @@ class InformedChain:
         threads: int,
         *,
         outliers: bool = False,
-        grades: Grades | None = None,
-    ) -> InformedChain:
-        """Return a chain that begins where a variational fit has ended.
+        scale: OrdinalScale | None = None,
+    ) -> HeMFChain:
+        """Return a chain that starts from a variational fit.
 
-        With ``outliers`` every rating has a noise scale of its own: errors have Student's t. With
-        ``grades`` ratings are levels of a scale.
+        With ``outliers`` every rating has a noise scale. With ``scale`` ratings are ordinal.
         """
         sides = {}
         for name, side in state.sides.items():
@@ -263,60 +231,60 @@ class InformedChain:
                 scales=None if scales is None else DrawnScales(scales.mean, scales.prior_shape),
             )
         each = DrawnScales(np.ones(state.n_ratings), START_SHAPE) if outliers else None
-        return cls(sides, state.noise, unit, rng, threads, each, grades)
+        return cls(sides, state.noise, unit, rng, threads, each, scale)
 
     @property
     def noise(self) -> float:
-        """σ², in squared units of a rating."""
+        """σ², in squared rating units."""
         return self.variance * self.unit**2
 
     @property
     def train_rmse(self) -> float:
-        """Root of the mean squared error under the draws of the last step."""
+        """RMSE of the last step's draws on the training ratings."""
         errors = self.errors
-        if self.grades is not None:
+        if self.scale is not None:
             std = np.sqrt(self.variance / self.weights)
-            errors = self.grades.moments(self._behind() - errors, std)[0] - self.ratings
+            errors = self.scale.moments(self._latent() - errors, std)[0] - self.ratings
         return float(np.sqrt(np.mean(errors**2))) * self.unit
 
     @property
     def step_bytes(self) -> int:
-        """Memory for S_i of the larger side's rows, and for factorised features beside HeMF's."""
+        """Temporary memory: S_i of the larger side, and factorised features."""
         sides = self.sides.values()
-        told = [side.regression.design for side in sides if side.regression is not None]
+        designs = [side.regression.design for side in sides if side.regression is not None]
         n_factors = self.sides["user"].layout.order - 1
         return max(4 * side.n_rows * side.layout.order**2 for side in sides) + sum(
-            regression_bytes(design, n_factors) for design in told
+            regression_bytes(design, n_factors) for design in designs
         )
 
     @property
     def weights(self) -> Float64Array:
-        """τ_i υ_j of every rating, and its own scale, user by user."""
+        """τ_i υ_j of every rating, times its own scale, sorted by user."""
         users, items = self._pairs
         weights = self.sides["user"].weights[users] * self.sides["item"].weights[items]
         return weights if self.outliers is None else weights * self.outliers.weights
 
     def step(self) -> None:
-        """Draw everything once, each given the rest."""
+        """Draw everything once, each part given the rest."""
         user, item = self.sides["user"], self.sides["item"]
-        self._draw_behind()
+        self._draw_latent()
         weights = (self.weights / self.variance).astype(np.float32)
         user.draw(item.vectors, weights, self.rng, self.threads)
         item.draw(user.vectors, weights[self._by_item], self.rng, self.threads)
         self.errors = self._errors()
         self._draw_noise()
 
-    def _behind(self) -> Float64Array:
-        """Return what is explained: ratings, or what is behind them."""
+    def _latent(self) -> Float64Array:
+        """Return ratings or, where they are ordinal, their latent numbers."""
         return np.asarray(self.sides["user"].rows.values, np.float64)
 
-    def _draw_behind(self) -> None:
-        """Draw what is behind levels of a scale."""
-        if self.grades is None or self._which is None:
+    def _draw_latent(self) -> None:
+        """Draw the latent numbers of ordinal ratings."""
+        if self.scale is None or self._levels is None:
             return
         user, item = self.sides["user"], self.sides["item"]
-        mean, std = self._behind() - self.errors, np.sqrt(self.variance / self.weights)
-        drawn = self.grades.draw(self._which, mean, std, self.rng).astype(np.float32)
+        mean, std = self._latent() - self.errors, np.sqrt(self.variance / self.weights)
+        drawn = self.scale.draw(self._levels, mean, std, self.rng).astype(np.float32)
         user.rows = replace(user.rows, values=drawn)
         item.rows = replace(item.rows, values=drawn[self._by_item])
 
@@ -337,35 +305,28 @@ class InformedChain:
 
     def _errors(self) -> Float64Array:
         user, item = self.sides["user"], self.sides["item"]
-        expected = products(*self._pairs, user.vectors, item.vectors, self.threads)
-        return self._behind() - expected
+        return self._latent() - products(*self._pairs, user.vectors, item.vectors, self.threads)
 
     def sample(self) -> FactorSample:
         """Return the draws of the last step."""
         user, item = self.sides["user"], self.sides["item"]
         return FactorSample(
-            users=with_stranger(user.vectors, 0.0),
-            items=with_stranger(item.vectors, 0.0),
-            user_weights=None if user.scales is None else user.scales.with_stranger,
-            item_weights=None if item.scales is None else item.scales.with_stranger,
+            users=with_unknown(user.vectors, 0.0),
+            items=with_unknown(item.vectors, 0.0),
+            user_weights=None if user.scales is None else user.scales.with_unknown,
+            item_weights=None if item.scales is None else item.scales.with_unknown,
             unit=self.unit,
             noise=self.noise,
-            outlying=1.0 if self.outliers is None else self.outliers.mean_inverse,
-            grades=self.grades,
+            outlier_variance=1.0 if self.outliers is None else self.outliers.mean_inverse,
+            scale=self.scale,
         )
-
-
-# ------------------------------------------------------------------------------------------------
-# What one draw says of pairs.
 
 
 @dataclass(frozen=True)
 class FactorSample:
-    """One draw of all that a rating depends on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j ω_ij)).
+    """One sample of everything that ratings depend on: r - c ~ N(s a_i·b_j, σ²/(τ_i υ_j ω_ij)).
 
-    Where ratings are levels of a scale, that is of what is behind them.
-
-    The last row of every table is for strangers, whom a draw tells nothing of.
+    The last row of every table is for unknown ids, whose predictions do not use samples.
     """
 
     users: Float32Array
@@ -375,30 +336,277 @@ class FactorSample:
     """τ_i; None where all are 1."""
     item_weights: Float64Array | None
     unit: float
-    """s, the ratings' standard deviation."""
+    """s, the standard deviation of the ratings."""
     noise: float
-    """σ², in squared units of a rating."""
-    outlying: float = 1.0
-    """E[1/ω_ij] of a rating that is still to come."""
-    grades: Grades | None = None
-    """Levels of the scale, standardised; None where ratings are numbers."""
+    """σ², in squared rating units."""
+    outlier_variance: float = 1.0
+    """E[1/ω_ij] of a new rating."""
+    scale: OrdinalScale | None = None
+    """Scale of ordinal ratings; the normal distribution is that of their latent numbers."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the tables."""
         tables = self.users, self.items, self.user_weights, self.item_weights
         return sum(table.nbytes for table in tables if table is not None)
 
-    def moments(
-        self, user_rows: Int32Array, item_rows: Int32Array
-    ) -> tuple[Float64Array, Float64Array]:
-        """Mean and variance of r - c."""
+    def moments(self, user_rows: Int32Array, item_rows: Int32Array) -> Moments:
+        """Return mean and variance of r - c."""
         mean = products(user_rows, item_rows, self.users, self.items, threads=1).astype(np.float64)
-        variance: Float64Array = np.full(len(user_rows), self.noise * self.outlying / self.unit**2)
+        noise = self.noise * self.outlier_variance / self.unit**2
+        variance: Float64Array = np.full(len(user_rows), noise)
         if self.user_weights is not None:
             variance /= self.user_weights[user_rows]
         if self.item_weights is not None:
             variance /= self.item_weights[item_rows]
-        if self.grades is not None:
-            mean, variance = self.grades.moments(mean, np.sqrt(variance))
+        if self.scale is not None:
+            mean, variance = self.scale.moments(mean, np.sqrt(variance))
         return self.unit * mean, self.unit**2 * variance
+
+
+# ------------------------------------------------------------------------------------------------
+# One side, drawn given the other.
+
+
+@dataclass
+class DrawnSide:
+    """Latest draw of the vectors of one side and of all that they depend on."""
+
+    layout: Layout
+    rows: Rows
+    """Standardised ratings."""
+    vectors: Float32Array
+    """a_i with the pinned coordinate, (rows, total)."""
+    mean: Float64Array
+    """μ, (order,)."""
+    precision: Float64Array
+    """Λ, (order, order)."""
+    prior: NormalWishart
+    regression: DrawnRegression | None = None
+    scales: DrawnScales | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of users or items."""
+        return len(self.vectors)
+
+    @property
+    def weights(self) -> Float64Array:
+        """τ_i of each row."""
+        return np.ones(self.n_rows) if self.scales is None else self.scales.weights
+
+    def draw(
+        self, other: Float32Array, weights: Float32Array, rng: np.random.Generator, threads: int
+    ) -> None:
+        """Draw V and all rows at once, given the other side; then μ, Λ and λ_b given these.
+
+        ``other`` are the other side's vectors, and ``weights`` those of the ratings, τ_i υ_j/σ².
+
+        A Gaussian is drawn by solving for a random right side: h_i + g_i, g_i ~ N(0, G_i) of the
+        ratings, and t_i ~ N(0, Λ) of the prior, which is part of the equations of V too.
+        """
+        covariance, natural_mean = self._conditionals(other, weights, threads)
+        natural_mean += self._rating_noise(other, weights, rng)
+        root = np.linalg.cholesky(self.precision)
+        own = rng.standard_normal(natural_mean.shape) @ root.T + self.precision @ self.mean
+        natural_mean += own
+
+        def multiply(vectors: Float64Array) -> Float64Array:
+            return _products(covariance, vectors, threads)
+
+        shift: Float64Array = np.zeros((self.n_rows, self.layout.order))
+        regression, central = self.regression, None
+        if regression is not None:
+            right = multiply(natural_mean) @ self.precision - own
+            known = np.einsum("nij,ij->n", covariance, self.precision, dtype=np.float64)
+            information = np.clip(1.0 - known / self.layout.order, 1e-3, 1.0)
+            regression.draw(multiply, information, right, self.precision, rng)
+            shift, central = regression.shift, regression.scaled
+        found = multiply(natural_mean + shift @ self.precision)
+        self.vectors[:, self.layout.free] = found
+        self.mean, self.precision = self.prior.draw(found - shift, rng, central)
+        if regression is not None:
+            regression.draw_precision(self.precision, rng)
+
+    def _conditionals(
+        self, other: Float32Array, weights: Float32Array, threads: int
+    ) -> tuple[Float32Array, Float64Array]:
+        """Return S_i and h_i of every row; see `hemf.kernels.gibbs.conditional_rows`."""
+        from hemf.kernels import gibbs as kernels
+
+        rows, layout, order = self.rows, self.layout, self.layout.order
+        values = rows.values
+        if layout.pinned >= 0:  # subtract the other side's offsets
+            values = values - other[rows.indices, layout.pinned]
+        covariance = np.empty((self.n_rows, order, order), np.float32)
+        natural_mean = np.empty((self.n_rows, order))
+        cuts = chunk_bounds(rows.indptr, order)
+        given = (
+            cuts, rows.indptr, rows.indices, values, weights,
+            np.ascontiguousarray(other[:, layout.free]), pack(self.precision), covariance,
+            natural_mean,
+        )  # fmt: skip
+        run = kernels.conditional_rows.compiled(np.float32)
+        share_out(lambda begin, end: run(begin, end, *given), cuts.size - 1, threads)
+        return covariance, natural_mean
+
+    def _rating_noise(
+        self, other: Float32Array, weights: Float32Array, rng: np.random.Generator
+    ) -> Float64Array:
+        """g_i = Σ_j √w_ij b_j z_ij with standard normal z: N(0, Σ_j w_ij b_j b_jᵀ) of each row."""
+        from scipy.sparse import csr_array
+
+        drawn = np.sqrt(weights) * rng.standard_normal(weights.size, np.float32)
+        rows, shape = self.rows, (self.n_rows, len(other))
+        table = csr_array((drawn, rows.indices, rows.indptr), shape=shape)
+        return np.asarray(table @ other[:, self.layout.free], np.float64)
+
+
+def _products(matrices: Float32Array, vectors: Float64Array, threads: int) -> Float64Array:
+    """Return the product of each row's matrix with its vector."""
+    from hemf.kernels import gibbs as kernels
+
+    out = np.empty_like(vectors)
+    run = kernels.multiply_rows.compiled(np.float32)
+    over_parts(lambda begin, end: run(begin, end, matrices, vectors, out), len(vectors), threads)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------
+# Coefficients of features, with the rows integrated out.
+#
+#     a_i ~ N(μ + Vᵀx_i, Λ⁻¹),   V ~ MN(0, L⁻¹, Λ⁻¹),   L = λ_b for the features of block b
+#
+# Drawn one given the other, V and the rows would mix slowly: V is almost determined by the rows,
+# and rows with few ratings by V. So both are drawn at once. Given ratings, a_i has precision S_i⁻¹
+# and natural mean h_i; with rows integrated out, V has the precision Σ_i x_i x_iᵀ ⊗ W_i + L ⊗ Λ,
+# W_i = Λ - Λ S_i Λ. Conjugate gradients solve for a random right side with that precision as its
+# covariance: the solution is a draw.
+
+ACCURACY = 1e-3  # relative residual at which conjugate gradients end
+MAX_STEPS = 200
+PRIOR_SHAPE = 1.0  # of λ_b's Gamma distribution
+STALE = 1.5  # change of a ln λ_b that justifies a new factorisation
+
+Multiply = Callable[[Float64Array], Float64Array]
+"""Returns S_i v_i of each row's vector."""
+
+
+# docs/model.md#gibbs-hemf
+class DrawnRegression:
+    """Latest draw of V and λ_b of one side."""
+
+    def __init__(self, design: Design, coefficients: Float64Array, precision: Float64Array) -> None:
+        self.design = design
+        self.coefficients = coefficients
+        """V, (F, order)."""
+        self.precision = precision
+        """λ_b, (B,)."""
+        self.steps = 0
+        """Conjugate gradient steps of the last draw."""
+        self.not_converged = 0
+        """Number of draws for which conjugate gradients did not converge."""
+        self.guess = START_SHARE * np.maximum(
+            design.by_block(design.squares) / max(1, design.n_rows), 1e-12
+        )
+        """Prior mean of λ_b; 1/λ_b is on the scale of a block's columns."""
+        self._solver: Solver | None = None
+        self._solver_precision = precision
+
+    @property
+    def shift(self) -> Float64Array:
+        """f_i = Vᵀx_i of each row, (rows, order)."""
+        return np.ascontiguousarray(self.design.matrix @ self.coefficients, np.float64)
+
+    @property
+    def scaled(self) -> Float64Array:
+        """√λ_b of its block times each row of V, which is N(0, Λ⁻¹), (F, order)."""
+        columns = self.design.by_column(self.precision)
+        return np.asarray(np.sqrt(columns)[:, None] * self.coefficients)
+
+    def draw(
+        self,
+        multiply: Multiply,
+        information: Float64Array,
+        right: Float64Array,
+        factor_precision: Float64Array,
+        rng: np.random.Generator,
+    ) -> None:
+        """Draw V; ``right`` is the right side of each row with its random part, (rows, order).
+
+        ``information`` is about the share of W_i in Λ, (rows,).
+        """
+        matrix, transposed = self.design.matrix, self.design.transposed
+        columns = self.design.by_column(self.precision)[:, None]
+        root = np.linalg.cholesky(factor_precision)
+        prior = rng.standard_normal(self.coefficients.shape) @ root.T
+
+        def times_precision(v: Float64Array) -> Float64Array:
+            weighted = (matrix @ v) @ factor_precision
+            weighted -= multiply(np.ascontiguousarray(weighted)) @ factor_precision
+            return np.asarray(transposed @ weighted + columns * (v @ factor_precision))
+
+        self.coefficients, self.steps, converged = conjugate_gradients(
+            times_precision,
+            np.asarray(transposed @ right + np.sqrt(columns) * prior),
+            self.coefficients,
+            self._preconditioner(information, factor_precision),
+        )
+        self.not_converged += not converged
+        if self.not_converged == 1 and not converged:
+            warnings.warn(
+                f"conjugate gradients for the coefficients of features did not converge in "
+                f"{self.steps} steps: predictions may be less accurate than they could be; leave "
+                "out features that are nearly sums of others",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+
+    def draw_precision(self, factor_precision: Float64Array, rng: np.random.Generator) -> None:
+        """Draw λ_b, with prior mean ``guess``."""
+        order = len(factor_precision)
+        weighted = (self.coefficients @ factor_precision) * self.coefficients
+        squares = self.design.by_block(np.sum(weighted, axis=1))
+        shape = PRIOR_SHAPE + 0.5 * order * self.design.widths
+        self.precision = rng.standard_gamma(shape) / (PRIOR_SHAPE / self.guess + 0.5 * squares)
+
+    def _preconditioner(
+        self, information: Float64Array, factor_precision: Float64Array
+    ) -> Multiply:
+        """Return the inverse of the precision if W_i were information_i Λ.
+
+        An earlier factorisation is used as long as λ_b is about the same.
+        """
+        changes = np.abs(np.log(self.precision / self._solver_precision))
+        if self._solver is None or changes.max() > STALE:
+            self._solver = solver(self.design.weighted(information))
+            self._solver_precision = self.precision
+        precision, solve = self._solver_precision, self._solver.solve
+        covariance = np.linalg.inv(factor_precision)
+        return lambda v: solve(v, precision) @ covariance
+
+
+def conjugate_gradients(
+    multiply: Multiply, right: Float64Array, start: Float64Array, precondition: Multiply
+) -> tuple[Float64Array, int, bool]:
+    """Return the solution of a symmetric system, the number of steps, and whether they converged.
+
+    >>> double, same = (lambda v: 2 * v), (lambda v: v)
+    >>> conjugate_gradients(double, np.full((2, 1), 6.0), np.zeros((2, 1)), same)[0].tolist()
+    [[3.0], [3.0]]
+    """
+    found = start.copy()
+    left = right - multiply(found)
+    enough = ACCURACY**2 * float(np.sum(right * precondition(right)))
+    step = precondition(left)
+    direction, size, steps = step, float(np.sum(left * step)), 0
+    while size > enough and steps < MAX_STEPS:
+        moved = multiply(direction)
+        length = size / float(np.sum(direction * moved))
+        found += length * direction
+        left = left - length * moved  # not in place: a preconditioner may return its argument
+        step = precondition(left)
+        last, size = size, float(np.sum(left * step))
+        direction = step + (size / last) * direction
+        steps += 1
+    return found, steps, 0.0 <= size <= enough  # below 0 where rounding spoils the preconditioner

@@ -8,13 +8,13 @@ from scipy import stats
 
 from hemf import DataError, GibbsHeMF
 from hemf.evaluation import random_split, rmse
-from hemf.samplers.draws import Grades
+from hemf.samplers.draws import OrdinalScale
 
-SCALE = Grades.of(np.array([-2.0, -0.5, 0.0, 1.0]))
+SCALE = OrdinalScale.of(np.array([-2.0, -0.5, 0.0, 1.0]))
 
 
 def test_a_rating_is_the_level_that_it_is_nearest_to():
-    found = SCALE.levels[SCALE.which(np.array([-9.0, -1.3, -1.2, -0.3, 0.2, 0.6, 7.0]))]
+    found = SCALE.levels[SCALE.indices(np.array([-9.0, -1.3, -1.2, -0.3, 0.2, 0.6, 7.0]))]
     assert found.tolist() == [-2.0, -2.0, -0.5, -0.5, 0.0, 1.0, 1.0]
 
 
@@ -37,7 +37,7 @@ def test_however_unlikely_a_level_is_something_inside_it_is_drawn(mean, which, r
 
 def test_moments_are_those_of_the_levels(rng):
     mean, std = np.array([-3.0, 0.1, 0.9, 50.0]), np.array([0.5, 1.0, 2.0, 1.0])
-    found = SCALE.levels[SCALE.which(rng.normal(mean, std, (200_000, 4)))]
+    found = SCALE.levels[SCALE.indices(rng.normal(mean, std, (200_000, 4)))]
     expected, variance = SCALE.moments(mean, std)
     assert expected == pytest.approx(found.mean(axis=0), abs=0.01)
     assert variance == pytest.approx(found.var(axis=0), abs=0.02)

@@ -14,10 +14,9 @@ from hemf.model import ridge
 from hemf.model.features import Design
 from hemf.model.layout import Layout
 from hemf.samplers import draws
-from hemf.samplers import sides as regression
-from hemf.samplers.draws import DrawnScales, Grades, NormalWishart
-from hemf.samplers.hemf import InformedChain
-from hemf.samplers.sides import DrawnRegression, DrawnSide
+from hemf.samplers import hemf as regression
+from hemf.samplers.draws import DrawnScales, NormalWishart, OrdinalScale
+from hemf.samplers.hemf import DrawnRegression, DrawnSide, HeMFChain
 
 N = {"user": 5, "item": 4}
 FACTORS, ORDER = 2, 3
@@ -49,18 +48,16 @@ def side(name: str, rows: Rows, rng: np.random.Generator, *, features: bool) -> 
 
 
 def chain(
-    rng: np.random.Generator, *, features: bool = True, grades: Grades | None = None
-) -> InformedChain:
+    rng: np.random.Generator, *, features: bool = True, scale: OrdinalScale | None = None
+) -> HeMFChain:
     """With noise scales of rows, and with features those of ratings too."""
     rows = tables(rng.normal(size=(N["user"], N["item"])))
     sides = {name: side(name, rows[name], rng, features=features) for name in N}
     outliers = DrawnScales(np.ones(N["user"] * N["item"]), 10.0) if features else None
-    return InformedChain(
-        sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers, grades=grades
-    )
+    return HeMFChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers, scale=scale)
 
 
-def figures(sampler: InformedChain) -> list[float]:
+def figures(sampler: HeMFChain) -> list[float]:
     """Return numbers whose mean under the prior is known."""
     errors = sampler.errors
     found = [-np.log(sampler.variance), np.mean(errors**2 * sampler.weights) / sampler.variance]
@@ -69,7 +66,7 @@ def figures(sampler: InformedChain) -> list[float]:
     for part in sampler.sides.values():
         precision, apart = part.precision, part.vectors[:, part.layout.free] - part.mean
         found += [precision[0, 0], precision[0, 1], part.mean.sum()]
-        apart = apart - part.shift
+        apart = apart - (0.0 if part.regression is None else part.regression.shift)
         found += [np.mean((apart @ precision * apart).sum(axis=1))]
         found += [part.weights.mean(), np.log(part.scales.shape)]
         if part.regression is not None:
@@ -101,16 +98,16 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
     Priors are narrower than in earnest, where numbers would vary too much for a short test.
     """
     monkeypatch.setattr(draws, "SHAPES", np.geomspace(4.0, 20.0, 8))
-    monkeypatch.setattr(regression, "FIRMNESS", 8.0)
-    grades = None if levels is None else Grades.of(np.array(levels, np.float64))
-    sampler, seen = chain(rng, features=features, grades=grades), []
+    monkeypatch.setattr(regression, "PRIOR_SHAPE", 8.0)
+    scale = None if levels is None else OrdinalScale.of(np.array(levels, np.float64))
+    sampler, seen = chain(rng, features=features, scale=scale), []
     for _ in range(4200):
         sampler.step()
         seen.append(figures(sampler))
         errors = rng.normal(0.0, np.sqrt(sampler.variance / sampler.weights))
         values = sampler.sides["user"].rows.values - sampler.errors + errors
-        if grades is not None:  # what is behind them is drawn anew by the next step
-            sampler._which = grades.which(values)
+        if scale is not None:  # what is behind them is drawn anew by the next step
+            sampler._levels = scale.indices(values)
             continue
         rows = tables(values.reshape(N["user"], N["item"]))
         for name, part in sampler.sides.items():
@@ -181,4 +178,4 @@ def test_many_features_are_drawn_the_same_without_a_factorisation(monkeypatch):
         found, wanted = without.regression.coefficients, with_factor.regression.coefficients
         np.testing.assert_allclose(found, wanted, atol=1e-5)
         np.testing.assert_allclose(without.vectors, with_factor.vectors, atol=1e-5)
-        assert without.regression.cut_short == with_factor.regression.cut_short == 0
+        assert without.regression.not_converged == with_factor.regression.not_converged == 0
