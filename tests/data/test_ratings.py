@@ -158,7 +158,7 @@ def test_repeated_pairs_can_be_averaged():
     ratings = Ratings.from_any(REPEATED, duplicates="mean")
     assert held_by(ratings) == {("a", "x"): 2.5, ("b", "x"): 2.0}
     assert ratings.timestamps.tolist() == [7, 20]
-    with pytest.raises(ParameterError, match="duplicates: expected one of last, error, mean"):
+    with pytest.raises(ParameterError, match="duplicates must be one of 'last', 'error', 'mean'"):
         Ratings.from_any(REPEATED, duplicates="first")
 
 

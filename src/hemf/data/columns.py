@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hemf._checks import check_rows
 from hemf._typing import AnyArray, Array, ArrowArray, DistinctIds, IdsLike, Int32Array, Int64Array
-from hemf.errors import DataError
+from hemf.errors import DataError, row_error
 
 _SMALL = 64  # a dict is faster than Arrow below this length
 _MAX_TABLE_ROWS = 65_536  # integers in a small range are coded by a table up to this length …
@@ -76,8 +77,7 @@ def factorise(ids: IdsLike, what: str = "id") -> CodedIds:
     try:
         return _factorise(as_column(ids, what))
     except _InvalidIdError as bad:
-        message = f"{what} {bad.value!r} at row {bad.position} {bad.reason}"
-        raise DataError(message, value=bad.value, row=bad.position) from None
+        raise row_error(what, bad.value, bad.position, bad.reason) from None
 
 
 def as_array(distinct: DistinctIds) -> AnyArray:
@@ -259,7 +259,7 @@ def parse_ratings(column: object) -> Array:
         row = int(bad.argmax())
         value = numbers[row].item()
         reason = "is too large" if np.isfinite(value) else "is not finite"
-        raise DataError(f"rating {value!r} at row {row} {reason}", value=value, row=row)
+        raise row_error("rating", value, row, reason)
     if numbers.dtype.kind in "iu":
         _reject_merged(numbers)
     ratings: Array = numbers if numbers.dtype == np.float32 else numbers.astype(np.float64)
@@ -291,11 +291,8 @@ def parse_timestamps(column: object) -> Int64Array:
             seconds = _cast(values, pa.timestamp("s"), safe=False)
             return to_numpy(_cast(seconds, pa.int64()))
     numbers = _parse_numbers(values, "timestamp")
-    bad = ~(np.abs(numbers.astype(np.float64)) < 2.0**63)  # true for NaN
-    if bad.any():
-        row = int(bad.argmax())
-        value = numbers[row].item()
-        raise DataError(f"timestamp {value!r} at row {row} is not a time", value=value, row=row)
+    is_time = np.abs(numbers.astype(np.float64)) < 2.0**63  # false for NaN
+    check_rows("timestamp", numbers, ~is_time, "is not a time")
     times: Int64Array = np.floor(numbers).astype(np.int64)
     return times
 
@@ -337,12 +334,8 @@ def _reject_merged(numbers: AnyArray) -> None:
         same = np.flatnonzero(np.diff(values.astype(np.float64)) == 0.0)
         if same.size:
             row = int(rows[same[0] + 1])
-            raise DataError(
-                f"rating {numbers[row].item()!r} at row {row} differs from another by less than "
-                "float64 can hold; subtract a constant from all ratings",
-                value=numbers[row].item(),
-                row=row,
-            )
+            reason = "differs from another by less than float64 can hold; subtract a constant"
+            raise row_error("rating", numbers[row].item(), row, f"{reason} from all ratings")
 
 
 def _parse_numbers(column: IdsLike, what: str) -> AnyArray:
@@ -365,12 +358,8 @@ def _parse_numbers(column: IdsLike, what: str) -> AnyArray:
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        value = to_python(column[0])
-        raise DataError(
-            f"{what} {value!r} at row 0 is not a number (the column holds {column.type})",
-            value=value,
-            row=0,
-        )
+        reason = f"is not a number (the column holds {column.type})"
+        raise row_error(what, to_python(column[0]), 0, reason)
     return to_numpy(column)
 
 
@@ -384,13 +373,13 @@ def _parse_objects(values: AnyArray, what: str) -> AnyArray:
         if value is None or (is_missing(value) and not isinstance(value, float)):
             raise _missing_value(what, row)
         if isinstance(value, (str, bytes)) and not is_plain(value):
-            raise _not_a("number", value, row, what)
+            raise row_error(what, value, row, "is not a number")
         try:
             numbers[row] = float(value)
         except OverflowError:
             raise DataError(f"{what} at row {row} is too large", value=value, row=row) from None
         except (TypeError, ValueError):
-            raise _not_a("number", value, row, what) from None
+            raise row_error(what, value, row, "is not a number") from None
     return numbers
 
 
@@ -401,17 +390,12 @@ def _parse_dates(column: ArrowArray) -> ArrowArray:
         if _is_castable(column, kind):
             return column.cast(kind)
     row = next(row for row, text in enumerate(column) if not _is_castable(text, pa.timestamp("us")))
-    wanted = "time (write ISO dates, or leave the column out)"
-    raise _not_a(wanted, to_python(column[row]), row, "timestamp")
+    reason = "is not a time (write ISO dates, or leave the column out)"
+    raise row_error("timestamp", to_python(column[row]), row, reason)
 
 
 def _missing_value(what: str, row: int) -> DataError:
-    message = f"{what} at row {row} is missing; drop or fill such rows first"
-    return DataError(message, value=None, row=row)
-
-
-def _not_a(kind: str, value: object, row: int, what: str) -> DataError:
-    return DataError(f"{what} {value!r} at row {row} is not a {kind}", value=value, row=row)
+    return DataError(f"{what} at row {row} is missing; drop or fill such rows first", row=row)
 
 
 # -- Arrow columns -------------------------------------------------------------------------------

@@ -203,88 +203,52 @@ _WHOLE_STARS = (1.0, 5.0, 1.0)
 _HALF_STARS = (0.5, 5.0, 0.5)
 
 
-def _release(
-    name: str,
-    title: str,
-    *,
-    md5: str | None = None,
-    counts: tuple[int, int, int] | tuple[None, None, None] = (None, None, None),
-    megabytes: float,
-    folder: str | None = None,
-    ratings: str = "ratings.csv",
-    others: tuple[str, ...] = ("README.txt", "movies.csv"),
-    scale: tuple[float, float, float] = _HALF_STARS,
-) -> Dataset:
-    """Describe a release; the defaults are those of the newer ones, in CSV."""
-    folder = folder or name
-    readers = {"u.data": read_tabs, "ratings.dat": read_double_colon, "ratings.csv": read_csv}
-    return Dataset(
-        name=name,
-        title=title,
-        url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
-        md5=md5,
-        ratings_member=f"{folder}/{ratings}",
-        other_members=tuple(f"{folder}/{other}" for other in others),
-        users=counts[0],
-        items=counts[1],
-        ratings=counts[2],
-        scale=scale,
-        megabytes=megabytes,
-        terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
-        citation=_CITATION,
-        read=readers[ratings],
+_Counts: TypeAlias = tuple[int, int, int] | tuple[None, None, None]  # users, items, ratings
+_UNKNOWN = (None, None, None)
+_LATER = ("README.txt", "movies.csv")
+# Name, title, MD5, counts, megabytes, folder, ratings file, other files, scale
+_RELEASES: tuple[
+    tuple[
+        str, str, str | None, _Counts, float, str, str, tuple[str, ...], tuple[float, float, float]
+    ],
+    ...,
+] = (
+    ("ml-100k", "MovieLens 100K (1998)", "0e33842e24a9c977be4e0107933c0723",
+     (943, 1_682, 100_000), 4.9, "ml-100k", "u.data", ("README", "u.item", "u.genre", "u.user"),
+     _WHOLE_STARS),
+    ("ml-1m", "MovieLens 1M (2003)", "c4d9eecfca2ab87c1945afe126590906",
+     (6_040, 3_706, 1_000_209), 5.9, "ml-1m", "ratings.dat", ("README", "movies.dat", "users.dat"),
+     _WHOLE_STARS),
+    ("ml-10m", "MovieLens 10M (2009)", "ce571fd55effeba0271552578f2648bd",
+     (69_878, 10_677, 10_000_054), 65.6, "ml-10M100K", "ratings.dat",
+     ("README.html", "movies.dat"), _HALF_STARS),
+    ("ml-20m", "MovieLens 20M (2015)", "cd245b17a1ae2cc31bb14903e1204af3",
+     (138_493, 26_744, 20_000_263), 198.7, "ml-20m", "ratings.csv", _LATER, _HALF_STARS),
+    ("ml-25m", "MovieLens 25M (2019)", "6b51fb2759a8657d3bfcbfc42b592ada",
+     (162_541, 59_047, 25_000_095), 262.0, "ml-25m", "ratings.csv", _LATER, _HALF_STARS),
+    ("ml-latest-small", "MovieLens Latest, small (changes over time)", None, _UNKNOWN, 1.0,
+     "ml-latest-small", "ratings.csv", _LATER, _HALF_STARS),
+    ("ml-latest", "MovieLens Latest (changes over time, about 33 million ratings)", None, _UNKNOWN,
+     350.0, "ml-latest", "ratings.csv", _LATER, _HALF_STARS),
+)  # fmt: skip
+_READERS = {"u.data": read_tabs, "ratings.dat": read_double_colon, "ratings.csv": read_csv}
+
+for name, title, md5, counts, megabytes, folder, ratings, others, scale in _RELEASES:
+    register(
+        Dataset(
+            name=name,
+            title=title,
+            url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
+            md5=md5,
+            ratings_member=f"{folder}/{ratings}",
+            other_members=tuple(f"{folder}/{other}" for other in others),
+            users=counts[0],
+            items=counts[1],
+            ratings=counts[2],
+            scale=scale,
+            megabytes=megabytes,
+            terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
+            citation=_CITATION,
+            read=_READERS[ratings],
+        )
     )
-
-
-register(
-    _release(
-        "ml-100k",
-        "MovieLens 100K (1998)",
-        md5="0e33842e24a9c977be4e0107933c0723",
-        counts=(943, 1_682, 100_000),
-        megabytes=4.9,
-        ratings="u.data",
-        others=("README", "u.item", "u.genre", "u.user"),
-        scale=_WHOLE_STARS,
-    ),
-    _release(
-        "ml-1m",
-        "MovieLens 1M (2003)",
-        md5="c4d9eecfca2ab87c1945afe126590906",
-        counts=(6_040, 3_706, 1_000_209),
-        megabytes=5.9,
-        ratings="ratings.dat",
-        others=("README", "movies.dat", "users.dat"),
-        scale=_WHOLE_STARS,
-    ),
-    _release(
-        "ml-10m",
-        "MovieLens 10M (2009)",
-        md5="ce571fd55effeba0271552578f2648bd",
-        counts=(69_878, 10_677, 10_000_054),
-        megabytes=65.6,
-        folder="ml-10M100K",
-        ratings="ratings.dat",
-        others=("README.html", "movies.dat"),
-    ),
-    _release(
-        "ml-20m",
-        "MovieLens 20M (2015)",
-        md5="cd245b17a1ae2cc31bb14903e1204af3",
-        counts=(138_493, 26_744, 20_000_263),
-        megabytes=198.7,
-    ),
-    _release(
-        "ml-25m",
-        "MovieLens 25M (2019)",
-        md5="6b51fb2759a8657d3bfcbfc42b592ada",
-        counts=(162_541, 59_047, 25_000_095),
-        megabytes=262.0,
-    ),
-    _release("ml-latest-small", "MovieLens Latest, small (changes over time)", megabytes=1.0),
-    _release(
-        "ml-latest",
-        "MovieLens Latest (changes over time, about 33 million ratings)",
-        megabytes=350.0,
-    ),
-)

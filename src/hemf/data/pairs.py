@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hemf._checks import check_choice, check_rating_range
+from hemf._checks import check_choice, check_rating_range, check_rows
 from hemf._typing import OTHER, AnyArray, Array, BoolArray, IdsLike
 from hemf.data.columns import factorise
 from hemf.data.ratings import pairs_from_any
 from hemf.data.vocabulary import Vocabulary, as_ids, pair_up
-from hemf.errors import DataError, UnknownIdError, UnknownIdWarning, warn_caller
+from hemf.errors import UnknownIdError, UnknownIdWarning, row_error, warn_caller
 
 _SAMPLE = 20  # unknown ids of a side that are examined
 _SEARCHED = 3  # of these, the number that is compared to all known ids
@@ -67,8 +67,7 @@ def find_pairs(
             if (rows < 0).any():
                 row = int(np.argmax(rows < 0))
                 id = factorise(ids).decode().item(row)
-                message = f"{side} {id!r} at row {row} is not known to the model"
-                raise UnknownIdError(message, value=id, row=row)
+                raise row_error(side, id, row, "is not known to the model", UnknownIdError)
     elif (user_rows < 0).any() or (item_rows < 0).any():
         warn_of_unknown(
             RequestedIds("user", user_ids, user_rows < 0, known_users.ids, known_items.ids),
@@ -85,15 +84,8 @@ def check_ratings_in_range(ratings: Array, rating_range: str | tuple[float, floa
     limits = check_rating_range(rating_range)
     if isinstance(limits, tuple):
         outside = (ratings < limits[0]) | (ratings > limits[1])
-        if outside.any():
-            row = int(outside.argmax())
-            value = float(ratings[row])
-            raise DataError(
-                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
-                "correct it, or choose a wider range",
-                value=value,
-                row=row,
-            )
+        reason = f"is outside the rating_range {limits}; correct it, or choose a wider range"
+        check_rows("rating", ratings, outside, reason)
 
 
 # -- unknown ids ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from hemf._checks import check_choice
 from hemf._typing import (
     AnyArray,
     Array,
@@ -131,16 +132,12 @@ class Ratings:
         Ratings(2 users, 1 items, 2 ratings)
 
         """
-        if duplicates not in _DUPLICATES:
-            raise ParameterError(
-                f"duplicates: expected one of {', '.join(_DUPLICATES)}, got {duplicates!r}",
-                value=duplicates,
-            )
+        check_choice("duplicates", duplicates, _DUPLICATES)
         if isinstance(data, Ratings):
             _reject_choice(columns)
             if users is None and items is None:
                 return data
-            read = data._columns()
+            read = data.columns()
         else:
             read = read_columns(data, columns, users=users, items=items)
         assert read.ratings is not None
@@ -287,7 +284,8 @@ class Ratings:
         mask[positions.astype(np.int64)] = True
         return self.subset(mask)
 
-    def _columns(self) -> Columns:
+    def columns(self) -> Columns:
+        """Return the ratings as columns, in the order of ``by_user``."""
         user_rows, item_rows, values = self.triples()
         return Columns(
             CodedIds(user_rows, self.users.ids[: self.n_users]),
@@ -333,7 +331,7 @@ def timed_pairs_from_any(
     """
     if isinstance(data, Ratings):
         _reject_choice(columns)
-        read = data._columns()
+        read = data.columns()
     else:
         read = read_columns(data, columns, rated=False, timed=timed, users=users, items=items)
     return read.users.decode(), read.items.decode(), read.timestamps if timed else None

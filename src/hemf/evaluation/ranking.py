@@ -14,15 +14,7 @@ import numpy as np
 
 from hemf._arrays import top_columns
 from hemf._checks import check_int, check_value
-from hemf._typing import (
-    AnyArray,
-    Array,
-    BoolArray,
-    Float64Array,
-    Int32Array,
-    Int64Array,
-    RatingsLike,
-)
+from hemf._typing import AnyArray, Array, BoolArray, Int32Array, Int64Array, RatingsLike
 from hemf.data.ratings import Ratings, Sparse
 from hemf.errors import DataError, ParameterError
 
@@ -229,7 +221,7 @@ def _blocks(
     judged: Int64Array,
     catalogue: Int64Array,
     progress: Progress | None,
-) -> Iterator[tuple[slice, Float64Array]]:
+) -> Iterator[tuple[slice, Array]]:
     """Yield writable matrices of scores of the users judged, some users at a time."""
     items = learnt.items.ids[catalogue]
     step = max(1, BLOCK_BYTES // (8 * items.size))
