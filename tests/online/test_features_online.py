@@ -196,7 +196,7 @@ def test_rounds_of_refreshing_end_where_a_batch_fit_ends(world):
     batch = HeMF(**settings, max_sweeps=400).fit(train, **features)
     model = HeMF(**settings, max_sweeps=20).fit(train, **features)
     parts = np.array_split(rng.permutation(order.size - 200), 3)
-    for _ in range(120):
+    for _ in range(60):
         for part in parts:
             model.partial_fit(tuple(column[part] for column in train))
     assert world.error(model, test) == pytest.approx(world.error(batch, test), abs=0.0005)

@@ -100,7 +100,7 @@ def test_every_block_raises_the_bound(
     state = learner(rng, setting, least_share=1e-14)
     climb = Climb(state)
     first = climb.value
-    for _ in range(3):
+    for _ in range(2):
         for name in SIDES:
             state.refresh(name, some(rng, state, name), learn=False)
             climb.assert_no_lower(f"{name} rows")

@@ -959,7 +959,7 @@ def planted(seed: int, n: int, users: int = 200, items: int = 100) -> list[tuple
 
 
 def test_communities_open_on_the_way_but_not_beyond_the_limits():
-    rows = planted(0, 12_000)
+    rows = planted(0, 8_000)
     grown = new(rating_range=(1, 5))
     grown.predict_then_learn(rows)
     assert grown.n_user_communities_ > 1

@@ -101,7 +101,7 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
     monkeypatch.setattr(regression, "PRIOR_SHAPE", 8.0)
     scale = None if levels is None else OrdinalScale.of(np.array(levels, np.float64))
     sampler, seen = chain(rng, features=features, scale=scale), []
-    for _ in range(4200):
+    for _ in range(2200):
         sampler.step()
         seen.append(figures(sampler))
         errors = rng.normal(0.0, np.sqrt(sampler.variance / sampler.weights))
@@ -114,7 +114,7 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
             part.rows = replace(part.rows, values=rows[name].values)
         sampler.errors = errors
     seen = np.array(seen[200:])
-    batches = seen.reshape(40, 100, -1).mean(axis=1)  # draws that follow each other are alike
+    batches = seen.reshape(40, 50, -1).mean(axis=1)  # draws that follow each other are alike
     error = batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
     off = (seen.mean(axis=0) - expected(features=features)) / error
     assert np.abs(off).max() < 4.5, off.round(1)
@@ -132,7 +132,7 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     blocks = np.array([0.7, 2.5])
     weight = np.outer(user.weights, item.weights) / noise
     found = []
-    for _ in range(6000):
+    for _ in range(3000):
         user.mean, user.precision, told.precision = mean, precision, blocks
         user.draw(item.vectors, weight.astype(np.float32).ravel(), rng, 1)
         drawn = user.vectors[:, layout.free].astype(np.float64)
