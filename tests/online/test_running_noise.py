@@ -1,0 +1,21 @@
+"""σ² of models that keep no ratings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hemf.online import updates
+from proofs.learners import learner
+from proofs.problems import Setting
+
+
+# docs/model.md#online-noise
+@pytest.mark.parametrize("seen", [200, 10**6])
+def test_noise_is_a_running_mean_over_a_window(seen: int) -> None:
+    state = learner(np.random.default_rng(0), Setting(), window=0)
+    state.seen, before = seen, state.noise
+    errors = np.array([0.5, 0.9, 1.6])
+    updates.learn_noise(state, "user", errors)
+    weight = 3 / (3 + min(updates.NOISE_MEMORY, seen))
+    assert state.noise == pytest.approx((1 - weight) * before + weight * errors.mean())
