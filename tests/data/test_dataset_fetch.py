@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 import numpy as np
 import pytest
 
-from hemf.data import catalog, datasets
+from hemf.data import datasets
 from hemf.errors import DatasetError
 
 RATINGS = "196\t242\t3\t881250949\n186\t302\t4\t891717742\n"
@@ -98,9 +98,9 @@ def publish(server, monkeypatch):
     def put(data: bytes | None = None, *, md5_of: bytes | None = None) -> bytes:
         if data is None:
             data = archive_of({"ml-100k/u.data": RATINGS, "ml-100k/README": "terms"})
-        real = catalog.find("ml-100k")
+        real = datasets.find("ml-100k")
         tiny = dataclasses.replace(real, name="tiny", md5=md5(md5_of or data))
-        monkeypatch.setitem(catalog.DATASETS, "tiny", tiny)
+        monkeypatch.setitem(datasets.DATASETS, "tiny", tiny)
         server.files["/ml-100k.zip"] = data
         return data
 

@@ -1,4 +1,4 @@
-"""MovieLens: the catalogue entries of its releases, and the readers of their three formats.
+"""Readers of the three formats of MovieLens, and of similar files.
 
 ===============  ===================================  ==========================
 reader           a line                               found in
@@ -18,8 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hemf._typing import AnyArray
-from hemf.data.catalog import Dataset, RatingColumns, register
+from hemf._typing import AnyArray, Float32Array, Int32Array, Int64Array
 from hemf.data.columns import is_plain
 from hemf.data.files import has_hexadecimal
 from hemf.errors import DatasetError
@@ -29,6 +28,20 @@ _HEADER = ("userId", "movieId", "rating", "timestamp")
 
 Rule: TypeAlias = Callable[[dict[str, float]], str | None]
 """Returns what is wrong with the values of a line, or None."""
+
+
+class RatingColumns(NamedTuple):
+    """Ratings as arrays of equal length, in the order of the file."""
+
+    users: Int32Array
+    items: Int32Array
+    ratings: Float32Array
+    timestamps: Int64Array | None = None  # seconds since 1970, if known
+
+    @property
+    def known(self) -> tuple[AnyArray, ...]:
+        """The columns that are known, as :meth:`hemf.Ratings.from_any` takes them."""
+        return tuple(column for column in self if column is not None)
 
 
 def read_tabs(path: str | Path) -> RatingColumns:
@@ -180,75 +193,3 @@ def unreadable(path: Path, error: OSError) -> DatasetError:
     """Return the error for a file that cannot be opened."""
     what = "is a folder, not a file" if path.is_dir() else "cannot be read"
     return DatasetError(f"{path} {what}: {error}", value=str(path))
-
-
-# -- catalogue -----------------------------------------------------------------------------------
-
-_CITATION = (
-    "F. Maxwell Harper and Joseph A. Konstan (2015). The MovieLens Datasets: History and Context. "
-    "ACM Transactions on Interactive Intelligent Systems 5(4), article 19. "
-    "https://doi.org/10.1145/2827872"
-)
-_OLD_TERMS = (
-    "GroupLens, University of Minnesota: for research; acknowledge the use in publications; "
-    "no endorsement may be implied; neither commercial use nor passing the data on without "
-    "the owner's permission. The README beside the ratings is binding."
-)
-_NEW_TERMS = (
-    "GroupLens, University of Minnesota: for research; acknowledge the use in publications; "
-    "no endorsement may be implied; no commercial use without the owner's permission; "
-    "may be passed on under the same conditions. The README beside the ratings is binding."
-)
-_WHOLE_STARS = (1.0, 5.0, 1.0)
-_HALF_STARS = (0.5, 5.0, 0.5)
-
-
-_Counts: TypeAlias = tuple[int, int, int] | tuple[None, None, None]  # users, items, ratings
-_UNKNOWN = (None, None, None)
-_LATER = ("README.txt", "movies.csv")
-# Name, title, MD5, counts, megabytes, folder, ratings file, other files, scale
-_RELEASES: tuple[
-    tuple[
-        str, str, str | None, _Counts, float, str, str, tuple[str, ...], tuple[float, float, float]
-    ],
-    ...,
-] = (
-    ("ml-100k", "MovieLens 100K (1998)", "0e33842e24a9c977be4e0107933c0723",
-     (943, 1_682, 100_000), 4.9, "ml-100k", "u.data", ("README", "u.item", "u.genre", "u.user"),
-     _WHOLE_STARS),
-    ("ml-1m", "MovieLens 1M (2003)", "c4d9eecfca2ab87c1945afe126590906",
-     (6_040, 3_706, 1_000_209), 5.9, "ml-1m", "ratings.dat", ("README", "movies.dat", "users.dat"),
-     _WHOLE_STARS),
-    ("ml-10m", "MovieLens 10M (2009)", "ce571fd55effeba0271552578f2648bd",
-     (69_878, 10_677, 10_000_054), 65.6, "ml-10M100K", "ratings.dat",
-     ("README.html", "movies.dat"), _HALF_STARS),
-    ("ml-20m", "MovieLens 20M (2015)", "cd245b17a1ae2cc31bb14903e1204af3",
-     (138_493, 26_744, 20_000_263), 198.7, "ml-20m", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-25m", "MovieLens 25M (2019)", "6b51fb2759a8657d3bfcbfc42b592ada",
-     (162_541, 59_047, 25_000_095), 262.0, "ml-25m", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-latest-small", "MovieLens Latest, small (changes over time)", None, _UNKNOWN, 1.0,
-     "ml-latest-small", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-latest", "MovieLens Latest (changes over time, about 33 million ratings)", None, _UNKNOWN,
-     350.0, "ml-latest", "ratings.csv", _LATER, _HALF_STARS),
-)  # fmt: skip
-_READERS = {"u.data": read_tabs, "ratings.dat": read_double_colon, "ratings.csv": read_csv}
-
-for name, title, md5, counts, megabytes, folder, ratings, others, scale in _RELEASES:
-    register(
-        Dataset(
-            name=name,
-            title=title,
-            url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
-            md5=md5,
-            ratings_member=f"{folder}/{ratings}",
-            other_members=tuple(f"{folder}/{other}" for other in others),
-            users=counts[0],
-            items=counts[1],
-            ratings=counts[2],
-            scale=scale,
-            megabytes=megabytes,
-            terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
-            citation=_CITATION,
-            read=_READERS[ratings],
-        )
-    )

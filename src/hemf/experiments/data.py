@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from hemf.data import datasets
-from hemf.data.catalog import Dataset, Progress, RatingColumns, register
-from hemf.data.movielens import Lines
+from hemf.data.datasets import Dataset, Progress, register
+from hemf.data.movielens import Lines, RatingColumns
 from hemf.data.netflix_like import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.ratings import Ratings
 from hemf.errors import DatasetError, DatasetWarning, warn_caller

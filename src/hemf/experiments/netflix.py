@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf.data.catalog import Progress
+from hemf.data.datasets import Progress
 from hemf.data.movielens import unreadable
 from hemf.errors import DatasetError
 from hemf.experiments.packed import ItemRatings, PackedRatings, write_packed

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hemf._files import atomic_write
-from hemf.data.catalog import RatingColumns
-from hemf.data.movielens import unreadable
+from hemf.data.movielens import RatingColumns, unreadable
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.synthetic import Block
 from hemf.data.vocabulary import Vocabulary
