@@ -102,11 +102,7 @@ def check_int(name: str, value: object, *, low: int, high: int | None = None) ->
 
 
 def check_number(name: str, value: object, *, low: float, high: float = float("inf")) -> float:
-    """Check a finite number with low ≤ value ≤ high.
-
-    >>> check_number("tol", 1e-5, low=0)
-    1e-05
-    """
+    """Check a finite number with low ≤ value ≤ high."""
     try:
         checked = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -132,21 +128,13 @@ def check_choice(name: str, value: object, options: Sequence[T]) -> T:
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Check a bool, Python's or NumPy's.
-
-    >>> check_bool("return_std", True)
-    True
-    """
+    """Check a bool, Python's or NumPy's."""
     check_value(name, value, isinstance(value, bool | np.bool_), "True or False")
     return bool(value)
 
 
 def check_callables(name: str, given: Iterable[F]) -> tuple[F, ...]:
-    """Check a sequence of functions.
-
-    >>> check_callables("callbacks", [print])
-    (<built-in function print>,)
-    """
+    """Check a sequence of functions."""
     try:
         found = tuple(given)
     except TypeError:
@@ -157,11 +145,7 @@ def check_callables(name: str, given: Iterable[F]) -> tuple[F, ...]:
 
 
 def check_implicit_features(given: bool | str) -> tuple[str, ...]:
-    """Check ``implicit_features``, and return the sides that have any.
-
-    >>> check_implicit_features(True), check_implicit_features("item")
-    (('user', 'item'), ('item',))
-    """
+    """Check ``implicit_features``, and return the sides that have any."""
     if isinstance(given, str) and given in SIDES:
         return (given,)
     valid = isinstance(given, bool | np.bool_)
@@ -170,11 +154,7 @@ def check_implicit_features(given: bool | str) -> tuple[str, ...]:
 
 
 def check_n_jobs(n_jobs: int | None) -> int | None:
-    """Check a number of threads.
-
-    >>> check_n_jobs(-1)
-    -1
-    """
+    """Check a number of threads."""
     if n_jobs is None:
         return None
     check_value("n_jobs", n_jobs, n_jobs != 0, "None, -1 or a positive number")
@@ -182,11 +162,7 @@ def check_n_jobs(n_jobs: int | None) -> int | None:
 
 
 def check_rng(rng: int | np.random.Generator | None) -> np.random.Generator:
-    """Return a generator for a seed, or the one given.
-
-    >>> bool(check_rng(7).integers(10) == check_rng(7).integers(10))
-    True
-    """
+    """Return a generator for a seed, or the one given."""
     if isinstance(rng, np.random.Generator):
         return rng
     return np.random.default_rng(None if rng is None else check_int("rng", rng, low=0))
@@ -254,10 +230,6 @@ def check_floats(name: str, values: object, *, scalar: bool = False) -> AnyArray
     """Return finite numbers as a one-dimensional float64 array.
 
     With ``scalar``, a single number is accepted and becomes an array of no dimension.
-
-    >>> check_floats("scores", [1, float("nan")])
-    Traceback (most recent call last):
-    hemf.errors.DataError: scores nan at row 1 is not finite
     """
     try:
         array = np.asarray(values, dtype=np.float64)

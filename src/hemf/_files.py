@@ -80,11 +80,7 @@ def atomic_write(
 
 
 def file_state(path: str | os.PathLike[str]) -> FileState:
-    """Return the state of a file, which differs after every change.
-
-    >>> file_state("a-file-that-is-not-there") is None
-    True
-    """
+    """Return the state of a file, which differs after every change."""
     try:
         found = os.stat(_resolved(path))
     except FileNotFoundError:
@@ -104,11 +100,6 @@ def file_lock(
     The lock is advisory. It ends with the process that holds it, however that ends, and is the same
     for all links to a file. ``waiting`` is called once with a message where the lock is held by
     another process; after ``seconds`` a `ModelFileError` is raised.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "model.hemf"
-    >>> with file_lock(path):
-    ...     pass
     """
     target = _resolved(path)
     if target.exists() and not target.is_file():
@@ -142,13 +133,7 @@ def file_lock(
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder that is removed at the end, or by `remove_leftovers` after a kill.
-
-    >>> import tempfile
-    >>> with temporary_folder(Path(tempfile.mkdtemp())) as folder:
-    ...     folder.is_dir()
-    True
-    """
+    """Yield a new folder that is removed at the end, or by `remove_leftovers` after a kill."""
     remove_leftovers(parent)
     while True:
         folder = _new_name(parent)
@@ -166,11 +151,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of bytes that come in parts.
-
-    >>> digest([b"a", b"b"]) == digest([b"ab"])
-    True
-    """
+    """Return the SHA-256 of bytes that come in parts."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part)
@@ -222,10 +203,7 @@ def _parsed(line: bytes) -> object:
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Remove temporary files and locks that processes left in a folder when they were killed.
-
-    >>> remove_leftovers("a-folder-that-is-not-there")
-    """
+    """Remove temporary files and locks that processes left in a folder when they were killed."""
     found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         found = [entry.path for entry in entries if _OURS.fullmatch(entry.name)]

@@ -34,22 +34,14 @@ class HemfError(Exception):
         self.row = row
 
     def inside(self, where: str) -> Self:
-        """Return the same error with the place in front, unless it is there already.
-
-        >>> DataError("row 3 is empty", row=3).inside("ratings.csv")
-        DataError('ratings.csv: row 3 is empty')
-        """
+        """Return the same error with the place in front, unless it is there already."""
         if str(self).startswith(where):
             return self
         return type(self)(f"{where}: {self}", value=self.value, row=self.row)
 
 
 def shorten(message: str) -> str:
-    """Cut a very long message in the middle: what is long is an id or a value, not the reason.
-
-    >>> shorten("a" * 2000).count("a")
-    989
-    """
+    """Cut a very long message in the middle, where ids and values are."""
     if len(message) <= _LONGEST_MESSAGE:
         return message
     left_out = " … (cut) … "
@@ -58,26 +50,26 @@ def shorten(message: str) -> str:
 
 
 class DataError(HemfError, ValueError):
-    """The ratings, pairs or features handed in cannot be used."""
+    """Ratings, pairs or features that cannot be used."""
 
 
 class ParameterError(HemfError, ValueError):
-    """A parameter of an estimator or a command is out of its range."""
+    """A parameter of an estimator or a command is out of range."""
 
 
 class UnknownIdError(HemfError, KeyError):
-    """A user or item that the model has never seen, where ``unknown="error"`` was asked for."""
+    """A user or item is not known to the model, and ``unknown="error"``."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would show the message's repr
 
 
 class NotFittedError(HemfError, ValueError, AttributeError):
-    """The model was asked for something that only a fitted model knows."""
+    """The model is not fitted yet."""
 
 
 class BusyError(HemfError, RuntimeError):
-    """A signal handler asked for a copy or a file of a model that is in the middle of learning."""
+    """A signal handler copied or saved a model during an update."""
 
 
 class ModelFileError(HemfError, OSError):
@@ -105,7 +97,7 @@ class HemfWarning(UserWarning):
 
 
 class ConvergenceWarning(HemfWarning):
-    """The sweeps ran out before the lower bound, or the error on held-out ratings, settled."""
+    """The maximum number of sweeps was reached before convergence."""
 
 
 class DuplicateWarning(HemfWarning):
@@ -113,26 +105,23 @@ class DuplicateWarning(HemfWarning):
 
 
 class DataWarning(HemfWarning):
-    """Data that can be used, but may not say what was meant."""
+    """The data can be used, but are probably not as intended."""
 
 
 class UnknownIdWarning(HemfWarning):
-    """Most ids of a call are not known to the model, probably by mistake.
-
-    See `hemf.HeMF.predict`; ``recommend``, ``scores``, ``explain`` and ``fold_in`` warn likewise.
-    """
+    """Most ids of a call are not known to the model, probably by mistake."""
 
 
 class DatasetWarning(HemfWarning):
-    """A data set is not the whole of what its owner published."""
+    """A data set is not complete."""
 
 
 class HistoryWarning(HemfWarning):
-    """An answer that needs ratings which the model was told not to keep."""
+    """A result needs ratings that the model does not keep."""
 
 
 class OutlierWarning(DataWarning):
-    """A rating far outside all that were learnt before: a typing error, or another scale."""
+    """A rating far outside all previous ones: a typing error, or another scale."""
 
 
 class CacheWarning(HemfWarning):
@@ -140,11 +129,11 @@ class CacheWarning(HemfWarning):
 
 
 class StreamWarning(HemfWarning):
-    """Forecasts of the ratings that a model learns online have become far worse than they were."""
+    """Predictions of the streamed ratings have become much worse."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called into hemf, however deep inside the reason is found."""
+    """Warn at the line outside hemf that called into it."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1

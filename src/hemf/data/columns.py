@@ -298,11 +298,7 @@ def parse_timestamps(column: object) -> Int64Array:
 
 
 def as_times(timestamps: object, n: int) -> Int64Array:
-    """Return one time for each of n pairs; a single time is used for all of them.
-
-    >>> as_times(7, 2)
-    array([7, 7])
-    """
+    """Return one time for each of n pairs; a single time is used for all of them."""
     if isinstance(timestamps, Iterator):
         timestamps = list(timestamps)
     if isinstance(timestamps, np.datetime64):
@@ -406,11 +402,6 @@ def as_column(values: IdsLike, what: str = "column") -> AnyArray | ArrowArray:
 
     Short lists and objects without a common Arrow type (mixed types, tuples, huge integers) become
     an object array.
-
-    >>> as_column(np.arange(100)).type
-    DataType(int64)
-    >>> as_column([1, "two", (3, 4)])
-    array([1, 'two', (3, 4)], dtype=object)
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise DataError(
@@ -479,11 +470,7 @@ def _validated(column: ArrowArray, what: str) -> ArrowArray:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA.
-
-    >>> is_missing(float("nan")), is_missing("")
-    (True, False)
-    """
+    """Whether a value is None, NaN, NaT or pandas' NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.floating, np.datetime64, np.timedelta64)) and bool(
@@ -504,12 +491,7 @@ def to_numpy(column: ArrowArray) -> AnyArray:
 
 
 def to_python(value: ArrowArray) -> object:
-    """Return an Arrow scalar as a Python value, or as text if Python has no such value.
-
-    >>> import pyarrow as pa
-    >>> to_python(pa.scalar(3)), to_python(pa.scalar(2**40, pa.timestamp("s")))
-    (3, '<value out of range: 1099511627776>')
-    """
+    """Return an Arrow scalar as a Python value, or as text if Python has no such value."""
     import pyarrow as pa
 
     with suppress(ValueError, OverflowError):

@@ -39,11 +39,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data set as its owner publishes it.
-
-    >>> find("ml-1m").archive
-    'ml-1m.zip'
-    """
+    """A data set as its owner publishes it."""
 
     name: str
     title: str
@@ -151,13 +147,7 @@ def describe(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache.
-
-    >>> os.environ["HEMF_CACHE"] = "here"
-    >>> cache_folder().name
-    'here'
-    >>> del os.environ["HEMF_CACHE"]
-    """
+    """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache."""
     if chosen := os.environ.get("HEMF_CACHE"):
         return Path(chosen).expanduser()
 
@@ -167,11 +157,7 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, *, folder: str | Path | None = None) -> Path | None:
-    """Return the ratings file of a data set if it is in the cache, else None.
-
-    >>> cached("ml-1m", folder="a-folder-that-is-not-there") is None
-    True
-    """
+    """Return the ratings file of a data set if it is in the cache, else None."""
     entry = find(name)
     ratings = _root(folder) / entry.name / entry.ratings_file
     return ratings if ratings.is_file() else None
@@ -409,10 +395,6 @@ def load(
 
     The parameters are those of :func:`fetch`. Timestamps are None if they are not known. Large data
     sets take less memory with :func:`load_ratings`.
-
-    >>> load("ml-2k")
-    Traceback (most recent call last):
-    hemf.errors.DatasetError: no data set is called 'ml-2k'; did you mean ml-25m, ml-20m?
     """
     path = fetch(name, folder=folder, progress=progress, base_url=base_url)
     return find(name).read(path)
@@ -429,10 +411,6 @@ def load_ratings(
 
     ``options`` are those of :meth:`hemf.Ratings.from_any`. The Netflix Prize takes little more
     memory than its ratings do: less than 3 GB for a hundred million.
-
-    >>> load_ratings("ml-2k")
-    Traceback (most recent call last):
-    hemf.errors.DatasetError: no data set is called 'ml-2k'; did you mean ml-25m, ml-20m?
     """
     path = fetch(name, folder=folder, progress=progress)
     entry = find(name)
@@ -514,31 +492,8 @@ register(
 )
 
 __all__ = [
-    "DATASETS",
-    "Dataset",
-    "DriftingStream",
-    "EmergingStream",
-    "Population",
-    "RatingColumns",
-    "SyntheticRatings",
-    "cache_folder",
-    "cached",
-    "demo_ratings",
-    "describe",
-    "draw",
-    "draw_blocks",
-    "drifting",
-    "emerging",
-    "fetch",
-    "find",
-    "load",
-    "load_ratings",
-    "names",
-    "netflix_like",
-    "netflix_like_blocks",
-    "plant",
-    "read_csv",
-    "read_double_colon",
-    "read_tabs",
-    "register",
-]
+    "DATASETS", "Dataset", "DriftingStream", "EmergingStream", "Population", "RatingColumns",
+    "SyntheticRatings", "cache_folder", "cached", "demo_ratings", "describe", "draw", "draw_blocks",
+    "drifting", "emerging", "fetch", "find", "load", "load_ratings", "names", "netflix_like",
+    "netflix_like_blocks", "plant", "read_csv", "read_double_colon", "read_tabs", "register",
+]  # fmt: skip

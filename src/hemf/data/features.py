@@ -203,11 +203,7 @@ def _is_number(value: object) -> bool:
 
 
 def _as_float(value: object) -> float:
-    """Return a number; dates, times of the day and durations in microseconds, as in frames.
-
-    >>> _as_float(dt.date(1970, 1, 2)) == _as_float(dt.timedelta(days=1))
-    True
-    """
+    """Return a number; dates, times of the day and durations in microseconds, as in frames."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         kind = "datetime64[us]" if isinstance(value, np.datetime64) else "timedelta64[us]"
         return float(value.astype(kind).astype(np.int64))
@@ -565,11 +561,7 @@ class FeatureEncoder:
 
 
 def scatter_rows(matrix: sp.csr_array, rows: Int64Array, n_rows: int) -> sp.csr_array:
-    """Return a matrix of ``n_rows`` rows, with the given ones at ``rows`` and zeros elsewhere.
-
-    >>> scatter_rows(sp.csr_array([[5.0]]), np.array([1]), 2).toarray().tolist()
-    [[0.0], [5.0]]
-    """
+    """Return a matrix of ``n_rows`` rows, with the given ones at ``rows`` and zeros elsewhere."""
     entries = sp.coo_array(matrix)
     place = (rows[entries.row], entries.col)
     return sp.csr_array(sp.coo_array((entries.data, place), shape=(n_rows, matrix.shape[1])))

@@ -222,12 +222,7 @@ def _open_json_lines(where: str, lines: Iterable[bytes]) -> Source:
 
 
 def read_json_lines(where: str, lines: Iterable[bytes]) -> dict[str, list[object]]:
-    r"""Return the columns of lines that each hold an object with the same names.
-
-    >>> lines = [b'{"user": "ann", "item": 7}', b'{"user": "bob", "item": 3}']
-    >>> read_json_lines("pairs.jsonl", lines)
-    {'user': ['ann', 'bob'], 'item': [7, 3]}
-    """
+    """Return the columns of lines that each hold an object with the same names."""
     columns: dict[str, list[object]] = {}
     filled = ((n, line) for n, line in enumerate(lines, start=1) if line.strip())
     for row, (number, line) in enumerate(filled):
@@ -342,11 +337,6 @@ def first_row(where: str, stream: BinaryIO, separators: Sequence[str]) -> FirstR
     r"""Read as much of a stream as its first row takes, and split that row.
 
     The separator is the first of ``separators`` that occurs in the row.
-
-    >>> import io
-    >>> row = first_row("r.csv", io.BytesIO(b'\n"user","the; item"\nann,tea\n'), ",;")
-    >>> row.separator, row.fields, row.next_line
-    (',', ['user', 'the; item'], 3)
     """
     data, final = b"", False
     while not final:
@@ -462,7 +452,7 @@ def _read_text(text: _Text, n_ids: int, positions: Sequence[int]) -> list[ArrowA
 
 
 def _check_rows(where: str, scanner: Scanner) -> None:
-    """Reject text whose rows cannot be told apart, and warn if that is in doubt."""
+    """Reject text whose rows cannot be separated, and warn if they are ambiguous."""
     if scanner.fault is not None:
         at = f"{where}: line {scanner.fault.line}"
         raise DataError(f"{at} {scanner.fault.reason}", value=scanner.fault.line)
@@ -698,11 +688,7 @@ class Scanner:
 
 
 def has_hexadecimal(text: bytes) -> bool:
-    """Whether there may be a hexadecimal integer, which Arrow accepts.
-
-    >>> has_hexadecimal(b"ann,tea,0X1f"), has_hexadecimal(b"ann,tea,10")
-    (True, False)
-    """
+    """Whether there may be a hexadecimal integer, which Arrow accepts."""
     # The search for one letter is much faster, and most files of ratings do not have it.
     return (b"x" in text and b"0x" in text) or (b"X" in text and b"0X" in text)
 

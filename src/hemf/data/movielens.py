@@ -132,14 +132,7 @@ class Lines(NamedTuple):
     def error(
         self, rule: Rule | None = None, *, otherwise: str = "a value is missing"
     ) -> DatasetError:
-        r"""Return the error for the first bad line: Arrow does not tell which one it is.
-
-        >>> path = getfixture("tmp_path") / "votes"
-        >>> _ = path.write_text("7\t0.5\nann\t0.5\n")
-        >>> error = Lines(path, "\t", ["person", "score"], {"person": "int32"}).error()
-        >>> str(error).partition("votes, ")[2]
-        "line 2: the person is not a number: 'ann\\t0.5'"
-        """
+        """Return the error for the first bad line: Arrow does not tell which one it is."""
         message = f"{self.path} cannot be read as ratings: {otherwise}"
         return self._first_fault(rule) or DatasetError(message, value=str(self.path))
 

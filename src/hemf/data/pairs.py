@@ -77,10 +77,7 @@ def find_pairs(
 
 
 def check_ratings_in_range(ratings: Array, rating_range: str | tuple[float, float] | None) -> None:
-    """Raise an error for the first rating outside ``rating_range``, if that is a pair.
-
-    >>> check_ratings_in_range(np.float32([1, 5]), (1, 5))
-    """
+    """Raise an error for the first rating outside ``rating_range``, if that is a pair."""
     limits = check_rating_range(rating_range)
     if isinstance(limits, tuple):
         outside = (ratings < limits[0]) | (ratings > limits[1])
@@ -262,11 +259,7 @@ def _normalised(text: str) -> str:
 
 
 def _edit_distance(a: str, b: str, maximum: int) -> int:
-    """Return the number of insertions, deletions, replacements and swaps, up to ``maximum`` + 1.
-
-    >>> [_edit_distance("matrix", text, 2) for text in ("matrx", "amtrix", "milk")]
-    [1, 1, 3]
-    """
+    """Return the number of insertions, deletions, replacements and swaps, up to ``maximum`` + 1."""
     if abs(len(a) - len(b)) > maximum:
         return maximum + 1
     before, row = [0] * (len(b) + 1), list(range(len(b) + 1))

@@ -184,12 +184,7 @@ class Ratings:
         *,
         exact: bool = False,
     ) -> Ratings:
-        """Create ratings from row numbers that are already checked; no pair may occur twice.
-
-        >>> people, things = Vocabulary(["ann", "bob"]), Vocabulary(["tea"])
-        >>> Ratings.from_rows(people, things, np.int32([1]), np.int32([0]), np.float32([4]))
-        Ratings(2 users, 1 items, 1 ratings)
-        """
+        """Create ratings from row numbers that are already checked; no pair may occur twice."""
         order, indptr, indices = _sort_by_user(user_rows, item_rows, len(users), len(items))
         by_user = Sparse(indptr, indices, downcast(values, exact=exact)[order])
         times = None if timestamps is None else timestamps[order]
@@ -238,11 +233,7 @@ class Ratings:
         return float(self.by_user.values.max()) if self.n_ratings else 0.0
 
     def triples(self) -> tuple[Int32Array, Int32Array, Array]:
-        """Return user row, item row and rating of every entry, in the order of ``by_user``.
-
-        >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).triples()[0]
-        array([0, 1], dtype=int32)
-        """
+        """Return user row, item row and rating of every entry, in the order of ``by_user``."""
         rows = np.arange(self.n_users, dtype=np.int32)
         user_rows = np.repeat(rows, np.diff(self.by_user.indptr))
         return user_rows, self.by_user.indices, self.by_user.values
@@ -273,9 +264,6 @@ class Ratings:
         """Return the ratings at these positions in the order of ``by_user``, each once.
 
         Truth values are a mask, as for :meth:`subset`.
-
-        >>> Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).select([1]).mean
-        3.0
         """
         positions = np.asarray(positions)
         if positions.dtype == bool:
@@ -309,9 +297,6 @@ def pairs_from_any(
 
     Ids in a text file have no type: those in ``users`` and ``items`` decide whether ``12`` is a
     number.
-
-    >>> pairs_from_any([("ann", "tea"), ("bob", "milk")])[1]
-    array(['tea', 'milk'], dtype=object)
     """
     return timed_pairs_from_any(data, columns, timed=False, users=users, items=items)[:2]
 
@@ -324,11 +309,7 @@ def timed_pairs_from_any(
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
 ) -> tuple[AnyArray, AnyArray, Int64Array | None]:
-    """Read pairs like `pairs_from_any`, and their times if there are any.
-
-    >>> timed_pairs_from_any({"user": ["ann"], "item": ["tea"], "timestamp": [7]})[2]
-    array([7])
-    """
+    """Read pairs like `pairs_from_any`, and their times if there are any."""
     if isinstance(data, Ratings):
         _reject_choice(columns)
         read = data.columns()
@@ -365,12 +346,7 @@ def read_in_order(
 
 
 def drop_unrated_ids(ids: Vocabulary, rows: Int32Array) -> tuple[Vocabulary, Int32Array]:
-    """Return the ids that occur in ``rows``, and the rows renumbered.
-
-    >>> ids, rows = drop_unrated_ids(Vocabulary(["ann", "bob", "eve"]), np.array([2, 0, 2]))
-    >>> ids.ids.tolist(), rows.tolist()
-    (['ann', 'eve'], [1, 0, 1])
-    """
+    """Return the ids that occur in ``rows``, and the rows renumbered."""
     occurs = np.zeros(len(ids), dtype=bool)
     occurs[rows] = True
     numbers = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
@@ -419,12 +395,7 @@ def _sort_by_user(
 
 
 def transpose(by_user: Sparse, n_items: int) -> Sparse:
-    """Return the table of the other side.
-
-    >>> table = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]).by_user
-    >>> transpose(table, 1).row(0)[1].tolist()
-    [5.0, 3.0]
-    """
+    """Return the table of the other side."""
     shape = (by_user.n_rows, n_items)
     by_item = sp.csr_array((by_user.values, by_user.indices, by_user.indptr), shape=shape).tocsc()
     return Sparse(*_index_arrays(by_item), by_item.data)
@@ -490,11 +461,7 @@ def resolve_duplicates(
 def average_duplicates(
     users: Int32Array, items: Int32Array, values: Array, times: Int64Array | None
 ) -> tuple[Int32Array, Int32Array, Array, Int64Array | None]:
-    """Return each pair once, with the mean of its ratings and its last time.
-
-    >>> average_duplicates(np.int32([0, 1, 0]), np.int32([0, 0, 0]), np.float64([5, 3, 4]), None)[2]
-    array([4.5, 3. ])
-    """
+    """Return each pair once, with the mean of its ratings and its last time."""
     key = users.astype(np.int64) * (int(items.max(initial=0)) + 1) + items
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True

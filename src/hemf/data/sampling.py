@@ -129,11 +129,7 @@ _ROUNDS = 8
 
 
 def mix(numbers: UInt64Array) -> UInt64Array:
-    """Scramble 64-bit numbers one to one (the finaliser of SplitMix64).
-
-    >>> mix(np.array([0, 1], dtype=np.uint64)).tolist()
-    [0, 6238072747940578789]
-    """
+    """Scramble 64-bit numbers one to one (the finaliser of SplitMix64)."""
     mixed = numbers ^ (numbers >> np.uint64(30))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)
@@ -143,11 +139,7 @@ def mix(numbers: UInt64Array) -> UInt64Array:
 
 
 def uniforms(key: int, positions: UInt64Array) -> Float64Array:
-    """Return a uniform random number inside (0, 1) for each position.
-
-    >>> bool(0 < uniforms(7, np.arange(3, dtype=np.uint64)).min())
-    True
-    """
+    """Return a uniform random number inside (0, 1) for each position."""
     bits = mix(np.uint64(key) + (positions + np.uint64(1)) * _GOLDEN)
     return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 

@@ -105,11 +105,7 @@ def read_columns(
 
 
 def open_source(data: RatingsLike, columns: ColumnChoice = None, *, rated: bool = True) -> Source:
-    """Find out what kind of data this is, and what columns it has.
-
-    >>> open_source({"user": ["ann"], "item": ["tea"]}).names
-    ['user', 'item']
-    """
+    """Find out what kind of data this is, and what columns it has."""
     if isinstance(data, (str, os.PathLike)):
         has_names = partial(is_header, columns=columns, rated=rated)
         return open_file(Path(os.fsdecode(data)), has_names)
@@ -316,9 +312,6 @@ def is_number(field: str) -> bool:
     """Whether a field of text is a number and therefore not the name of a column.
 
     This includes notations that are rejected as ratings, so that no row is taken for a header.
-
-    >>> [is_number(field) for field in ("4.5", "0x10", "1_0", "rating")]
-    [True, True, True, False]
     """
     for parse in (float, partial(int, base=0)):
         with suppress(ValueError):
@@ -328,11 +321,7 @@ def is_number(field: str) -> bool:
 
 
 def id_column(names: Sequence[object], side: str) -> int | None:
-    """Return the position of the column of user or item ids, by its name.
-
-    >>> id_column(["age", "userId"], "user"), id_column(["age"], "user")
-    (1, None)
-    """
+    """Return the position of the column of user or item ids, by its name."""
     found = _by_alias(side, names)
     if found is not None:
         return found
@@ -409,12 +398,7 @@ def _listed(names: Sequence[object] | None, width: int) -> str:
 
 
 def infer_text_ids(coded: CodedIds, known: Vocabulary | None, role: str) -> CodedIds:
-    """Decide which ids of a text file are integers, and drop blanks after a separator.
-
-    >>> import pyarrow as pa
-    >>> infer_text_ids(factorise(pa.array(["7", "12"])), None, "user").decode().tolist()
-    [7, 12]
-    """
+    """Decide which ids of a text file are integers, and drop blanks after a separator."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

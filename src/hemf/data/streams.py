@@ -17,12 +17,7 @@ from hemf.data.synthetic import PlantOptions, Population, Seed, plant
 
 @dataclass(frozen=True, kw_only=True)
 class RatingStream:
-    """Ratings in order of arrival, and their expectations.
-
-    >>> users, items, ratings = emerging(60, 50, rng=0).columns
-    >>> len(users) == len(items) == len(ratings)
-    True
-    """
+    """Ratings in order of arrival, and their expectations."""
 
     users: Int32Array
     items: Int32Array
@@ -37,12 +32,7 @@ class RatingStream:
 
 @dataclass(frozen=True, kw_only=True)
 class EmergingStream(RatingStream):
-    """A stream in which a user community appears.
-
-    >>> stream = emerging(60, 50, rng=0)
-    >>> stream.newest, stream.user_community[stream.users[stream.begins]].item()
-    (3, 3)
-    """
+    """A stream in which a user community appears."""
 
     population: Population
     newest: int | None  # the community that appears, or None
@@ -56,12 +46,7 @@ class EmergingStream(RatingStream):
 
 @dataclass(frozen=True, kw_only=True)
 class DriftingStream(RatingStream):
-    """A stream in which users change their taste.
-
-    >>> stream = drifting(20, 50, ratings_each=30, rng=0)
-    >>> int(stream.changed.sum()), stream.begins
-    (20, 300)
-    """
+    """A stream in which users change their taste."""
 
     before: Population
     after: Population  # with other user communities and factors

@@ -24,12 +24,7 @@ _MAX_SIMILAR = 1000
 
 
 class _Table:
-    """Rows of integers in a small range, found by the integer itself.
-
-    >>> table = _Table.of(np.array([7, 5]))
-    >>> table.find(np.array([5, 6, 7, -9]))
-    array([ 1, -1,  0, -1])
-    """
+    """Rows of integers in a small range, found by the integer itself."""
 
     def __init__(self, offset: int, rows: Int64Array) -> None:
         self._offset = offset  # the integer of the first place
@@ -112,21 +107,13 @@ class Vocabulary:
 
     @property
     def ids(self) -> AnyArray:
-        """The id of each row: an int64 array if all ids are integers, else an object array.
-
-        >>> Vocabulary([30, 10]).ids
-        array([30, 10])
-        """
+        """The id of each row: an int64 array if all ids are integers, else an object array."""
         view = self._objects()[: self._size]
         view.flags.writeable = False
         return view
 
     def rows(self, ids: IdsLike) -> Int64Array:
-        """Return the row number of each id, -1 for unknown ids.
-
-        >>> Vocabulary([30, 10]).rows(np.array([10, 20, 30]))
-        array([ 1, -1,  0])
-        """
+        """Return the row number of each id, -1 for unknown ids."""
         is_array = type(ids) is np.ndarray and ids.ndim == 1  # a masked array may lack ids
         if is_array and ids.dtype.kind in "iu" and ids.dtype != np.uint64:
             self._prepare(len(ids))
@@ -141,19 +128,11 @@ class Vocabulary:
         return rows
 
     def add(self, ids: IdsLike) -> Int64Array:
-        """Return the row number of each id; append unknown ids.
-
-        >>> Vocabulary().add(["b", "a", "b"])
-        array([0, 1, 0])
-        """
+        """Return the row number of each id; append unknown ids."""
         return self.add_coded(factorise(ids)).astype(np.int64)
 
     def add_coded(self, coded: CodedIds) -> Int32Array:
-        """Add factorised ids and return their rows.
-
-        >>> Vocabulary(["a"]).add_coded(factorise(["b", "a"])).tolist()
-        [1, 0]
-        """
+        """Add factorised ids and return their rows."""
         if not len(coded.distinct):
             return np.empty(0, np.int32)
         if self._size == 0:
@@ -168,11 +147,7 @@ class Vocabulary:
         return translated
 
     def knows_all(self, coded: CodedIds) -> bool:
-        """Whether every factorised id has a row.
-
-        >>> Vocabulary(["a"]).knows_all(factorise(["a", "b"]))
-        False
-        """
+        """Whether every factorised id has a row."""
         return bool((self._find(coded.distinct) >= 0).all())
 
     def similar(self, text: str, *, length_difference: int = 2) -> list[str]:
@@ -210,13 +185,7 @@ class Vocabulary:
         return similar
 
     def copy(self) -> Vocabulary:
-        """Return an independent copy with the same rows.
-
-        >>> first = Vocabulary(["a"])
-        >>> second = first.copy()
-        >>> second.add(["b"]).tolist(), len(first)
-        ([1], 1)
-        """
+        """Return an independent copy with the same rows."""
         twin = Vocabulary()
         twin._size = self._size
         twin._text = self._text  # Arrow arrays are immutable
@@ -225,13 +194,7 @@ class Vocabulary:
         return twin
 
     def mark(self) -> Callable[[], None]:
-        """Return a function that removes all ids added after this call.
-
-        >>> people = Vocabulary(["ann"])
-        >>> undo = people.mark()
-        >>> people.add(["bob"]), undo(), people.rows(["bob", "ann"])
-        (array([1]), None, array([-1,  0]))
-        """
+        """Return a function that removes all ids added after this call."""
         size, buffer, text = self._size, self._buffer, self._text
         index, table = self._index, self._table
         n_lookups, n_searches = self._n_lookups, self._n_searches
@@ -358,10 +321,6 @@ def pair_up(
     """Return as many users as items, and whether it is a single pair.
 
     Takes two results of `as_ids`. A single id is repeated for each id of the other side.
-
-    >>> users, items, is_single = pair_up((["ann"], True), (["tea", "milk"], False))
-    >>> users.tolist(), is_single
-    (['ann', 'ann'], False)
     """
     (user_ids, one_user), (item_ids, one_item) = users, items
     if one_user and not one_item:
@@ -374,11 +333,7 @@ def pair_up(
 
 
 def repeat_id(id: object, times: int) -> AnyArray:
-    """Return an object array that holds an id several times, even if it is a tuple.
-
-    >>> repeat_id(("ann", 3), 1)
-    array([('ann', 3)], dtype=object)
-    """
+    """Return an object array that holds an id several times, even if it is a tuple."""
     ids = np.empty(times, dtype=object)
     ids[:] = [id] * times
     return ids

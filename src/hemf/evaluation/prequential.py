@@ -49,11 +49,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Errors of a learner at one position of the stream.
-
-    >>> CurvePoint(2000, 0.91, 0.93).test_rmse is None
-    True
-    """
+    """Errors of a learner at one position of the stream."""
 
     ratings: int
     """Ratings streamed so far."""

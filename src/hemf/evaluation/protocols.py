@@ -157,11 +157,7 @@ def passes(
 
 
 def columns_of(data: Data) -> tuple[AnyArray, AnyArray, Float64Array]:
-    """Return users, items and ratings in the order that positions refer to.
-
-    >>> columns_of(Ratings.from_any([("bo", 1, 4), ("al", 1, 5)]))[2]
-    array([4., 5.])
-    """
+    """Return users, items and ratings in the order that positions refer to."""
     if isinstance(data, Ratings):
         user_rows, item_rows, values = data.triples()
         data = data.users.ids[user_rows], data.items.ids[item_rows], values
@@ -221,14 +217,7 @@ def _check(protocol: str, n_splits: int, n_chunks: int | None, seed: int) -> int
 
 
 def save_splits(path: str | Path, splits: Splits) -> None:
-    """Write splits to a file, atomically.
-
-    >>> path = getfixture("tmp_path") / "weak.npz"
-    >>> data = ([1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 1])
-    >>> save_splits(path, make_splits("weak", data))
-    >>> len(load_splits(path, data))
-    10
-    """
+    """Write splits to a file, atomically."""
     fields = {name: np.asarray(getattr(splits, name)) for name in _FIELDS}
     try:
         with atomic_write(path) as fresh, fresh.open("wb") as file:

@@ -56,12 +56,7 @@ class RankingMetrics:
     """Relevant test ratings that are not used: user or item not in training, or pair in it."""
 
     def to_dict(self) -> dict[str, object]:
-        """Return the figures in JSON's types; names end in ``@n``.
-
-        >>> figures = RankingMetrics(10, 3, 4.0, 0.5, *[0.25] * 5, 0.1, 8.0, 0).to_dict()
-        >>> figures["ndcg@10"], figures["ranked_users"]
-        (0.5, 3)
-        """
+        """Return the figures in JSON's types; names end in ``@n``."""
         others = {
             "relevant": self.relevant,
             "ranked_users": self.users,
