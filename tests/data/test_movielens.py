@@ -54,6 +54,8 @@ def test_line_ends_do_not_matter(written, end, last):
         ((1, 2, "good", 4), "the rating is not a number"),
         ((1, 2, "nan", 4), "the rating is not finite"),
         ((1, 2, "inf", 4), "the rating is not finite"),
+        ((1, 2, "1e39", 4), "the rating is too large"),
+        ((1, 2, "-1e400", 4), "the rating is not finite"),
         ((1, 2, "", 4), "the rating is not a number"),
         ((1, "", 3, 4), "the item is not a number"),
         ((1, 2, 3, "yesterday"), "the timestamp is not a number"),

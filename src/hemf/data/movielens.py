@@ -175,6 +175,8 @@ class Lines(NamedTuple):
             if kind == "float32":
                 if not math.isfinite(value):
                     return f"the {name} is not finite"
+                if abs(value) > float(np.finfo(np.float32).max):
+                    return f"the {name} is too large"
                 continue
             bits = int(kind.removeprefix("int"))
             if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
