@@ -341,7 +341,9 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.realpath(Path(path).expanduser()))
+    """Return the file behind all links; pipes have none, only names such as /dev/fd/3."""
+    target = Path(path).expanduser()
+    return target.absolute() if target.is_fifo() else Path(os.path.realpath(target))
 
 
 def _take_lock(place: Path) -> int | None:

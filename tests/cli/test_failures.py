@@ -131,6 +131,35 @@ def test_output_that_cannot_be_written_is_one_line(arguments, unbuffered):
     assert (run.returncode, run.stderr) == (1, "hemf: No space left on device\n")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
+@pytest.mark.parametrize(
+    ("closed", "code", "rows", "error"),
+    [
+        (">&-", 1, 0, "hemf: Bad file descriptor\n"),
+        ("<&-", 0, 101, ""),
+        ("2>&-", 0, 101, ""),
+        ("<&- 2>&-", 0, 101, ""),
+    ],
+)
+def test_channels_that_are_closed_from_the_start(club, closed, code, rows, error):
+    command = [sys.executable, "-m", "hemf.cli", "predict", str(club.model), str(club.test)]
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (run.returncode, len(run.stdout.splitlines()), run.stderr) == (code, rows, error)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
+def test_standard_input_that_is_closed_is_empty(club):
+    run = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "hemf.cli", "predict",
+         str(club.model), "-"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (1, "hemf: standard input is empty\n")
+
+
 def test_a_fit_without_room_in_memory_is_refused(hemf, club, tmp_path, monkeypatch):
     monkeypatch.setattr("hemf.batch.inputs.available_bytes", lambda: 200_000)
     run = hemf("fit", club.ratings, "-o", "m.hemf")

@@ -197,6 +197,30 @@ def test_a_pipe_with_a_name_is_read_like_a_file(piped, club, tmp_path):
     assert len(out.splitlines()) == 101
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="descriptors with a name")
+def test_a_descriptor_with_a_name_is_written_to(club, tmp_path):
+    pairs, model = str(club.test), str(club.model)
+    code, out, error = piped("predict", model, pairs, "-o", "/dev/stdout")
+    assert (code, len(out.splitlines())) == (0, 101), error
+    log = tmp_path / "log.csv"
+    log.write_text("kept\n")
+    with log.open("a") as file:  # as by >> in a shell
+        subprocess.run(
+            [sys.executable, "-m", "hemf.cli", "predict", model, pairs, "-o", "/dev/stdout"],
+            stdout=file, timeout=60, check=True,
+        )  # fmt: skip
+    assert log.read_text().splitlines()[:2] == ["kept", '"user","item","mean","std","known"']
+    reading, writing = os.pipe()
+    subprocess.run(
+        [sys.executable, "-m", "hemf.cli", "predict", model, pairs, "--format", "csv", "-o",
+         f"/dev/fd/{writing}"],
+        pass_fds=[writing], timeout=60, check=True,
+    )  # fmt: skip
+    os.close(writing)
+    with open(reading, "rb") as file:
+        assert file.read() == out
+
+
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(club, tmp_path):
     lines = [f"user-{place % 80},{place % 50}" for place in range(150_000)]  # pipes hold some
     (tmp_path / "pairs.csv").write_text("\n".join(["user,item", *lines]))

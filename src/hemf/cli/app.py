@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -77,11 +78,28 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command line with the arguments of this process."""
+    _open_missing_channels()
     for channel in (sys.stdout, sys.stderr):
         # A terminal that lacks a character shows another one rather than a traceback.
         if hasattr(channel, "reconfigure"):
             channel.reconfigure(errors="replace")
     sys.exit(_run())
+
+
+def _open_missing_channels() -> None:
+    """Open the standard channels that the process was started without.
+
+    Otherwise the next file that is opened gets the number of one of them, and whatever is printed
+    goes into that file. Input is empty, messages go nowhere, and writing output is an error.
+    """
+    for name, access, mode in (
+        ("stdin", os.O_RDONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, access)  # the lowest that is free
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _run() -> int:

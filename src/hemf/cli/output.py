@@ -395,6 +395,8 @@ class StandardFiles:
         if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
             with open(value, "rb") as pipe:
                 return type(value)(self._copy_of(pipe, str(value)))
+        if WRITTEN in marks and str(value) == "/dev/stdout":
+            value = type(value)(STANDARD)  # opened by this name, a file would lose what it has
         if value is None or str(value) != STANDARD:
             return value
         if READ in marks:
