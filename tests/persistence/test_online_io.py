@@ -464,3 +464,35 @@ def test_sums_that_are_too_large_to_compute_with_are_refused(name, tmp_path):
             archive.writestr(one, content)
     with pytest.raises(ModelFileError, match="too large"):
         HeMF.load(tmp_path / "spoilt")
+
+
+@pytest.fixture(scope="module")
+def with_features(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("features") / "model"
+    ages = {user: [float(place)] for place, user in enumerate(sorted({row[0] for row in TABLE}))}
+    model = HeMF(n_factors=2, tol=0.1, rng=0).fit(TABLE, user_features=ages)
+    model.partial_fit(MORE).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("online/user/features-average-0", -1e158),
+        ("online/user/features-spread-1", 1e158),
+        ("online/user/features-data", 1e30),
+        ("user/regression/leverage", 1e160),
+    ],
+)
+def test_features_too_large_to_compute_with_are_refused(name, value, with_features, tmp_path):
+    changes = {f"{name}.npy": lambda array: np.full_like(array, value)}
+    path = rewritten(with_features, tmp_path / "damaged", changes)
+    with pytest.raises(ModelFileError, match="damaged"):
+        HeMF.load(path)
+
+
+def test_a_spread_of_features_that_is_no_covariance_is_refused(with_features, tmp_path):
+    changes = {"online/user/features-spread-0.npy": lambda spread: -spread - np.eye(len(spread))}
+    path = rewritten(with_features, tmp_path / "damaged", changes)
+    with pytest.raises(ModelFileError, match="damaged"):
+        HeMF.load(path)

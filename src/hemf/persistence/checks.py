@@ -100,7 +100,7 @@ def _check_regression(regression: Regression, name: str, n_rows: int, order: int
     check_array(name, regression.precision, np.float64, design.widths.shape)
     check_array(name, regression.covariance.trace, np.float64, design.widths.shape)
     check_array(name, regression.information, np.float64, (n_rows,), largest=_MAX_INFORMATION)
-    check_array(name, regression.leverage, np.float64, (n_rows,))
+    check_array(name, regression.leverage, np.float64, (n_rows,), largest=LARGEST**2)
     require(
         bool((regression.information >= 0.0).all()), f"{name}: an information weight is below 0"
     )
@@ -120,6 +120,13 @@ def _check_numbers(side: Side, name: str) -> None:
         _check_definite(name, scale)
     if scales is not None:  # noise has an expectation for shapes above 1 only
         require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)
+
+
+def is_covariance(matrix: NDArray[np.float64]) -> bool:
+    """Whether a matrix is symmetric and nowhere negative, up to rounding."""
+    allowed = _ROUNDING * float(np.abs(matrix).max(initial=0.0))
+    symmetric = bool((np.abs(matrix - matrix.T) <= allowed).all())
+    return symmetric and bool((np.linalg.eigvalsh(matrix) >= -allowed).all())
 
 
 def _check_definite(where: str, matrices: NDArray[np.float64]) -> None:
@@ -147,6 +154,11 @@ def check_array(
     )
     inside = not array.size or bool(array.min() >= -largest and array.max() <= largest)
     require(inside, f"{where}: a number is missing, infinite or too large")
+
+
+def is_bounded(array: NDArray[Any]) -> bool:
+    """Whether numbers are finite and not too large to compute with."""
+    return not array.size or bool(np.abs(array).max() <= LARGEST)  # false for NaN
 
 
 def require_positive(where: str, *values: Any) -> None:

@@ -36,7 +36,7 @@ from hemf.persistence.archive import (
     read_array,
     restored,
 )
-from hemf.persistence.checks import LARGEST, check_array, require
+from hemf.persistence.checks import LARGEST, check_array, is_bounded, is_covariance, require
 
 if TYPE_CHECKING:
     from hemf.batch.sweep import BatchState, Moods
@@ -317,7 +317,7 @@ def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[
         right = right and table.shape[1] == of.layout.total and table.dtype == np.float64
     else:
         right = table.shape == (of.layout.packed,) and table.dtype == of.moments.mean.dtype
-    require(right and bool(np.isfinite(table).all()), f"{side}: its {name} are damaged")
+    require(right and is_bounded(table), f"{side}: its {name} are damaged")
     return table
 
 
@@ -457,8 +457,8 @@ def restore_row_features(
         width = given_part(own.regression.design).shape[1]
         given = csr_array(parts, shape=(own.n_rows, width))
         given.check_format(full_check=True)
-        if not np.isfinite(given.data).all():
-            raise ValueError(f"{side}: a feature is missing or infinite")
+        if not is_bounded(given.data):
+            raise ValueError(f"{side}: a feature is missing, infinite or too large")
         rests = tuple(_restore_rest(at, number, order, archive) for number in range(2))
         waiting = np.flatnonzero((store.listed < 0).all(axis=1))
         due, looked = (float(decoded(form[side][name])) for name in ("due_at", "looked_at"))
@@ -471,8 +471,9 @@ def restore_row_features(
 def _restore_rest(at: str, number: int, order: int, archive: Archive) -> UnknownFeatures:
     average = read_array(archive, f"{at}-average-{number}.npy")
     spread = read_array(archive, f"{at}-spread-{number}.npy")
-    right = average.shape == (order,) and spread.shape == (order, order)
-    if not right or not (np.isfinite(average).all() and np.isfinite(spread).all()):
+    check_array(at, average, np.float64, (order,), largest=LARGEST)
+    check_array(at, spread, np.float64, (order, order), largest=LARGEST)
+    if not is_covariance(spread):
         raise ValueError("what features say on average is damaged")
     return UnknownFeatures(average, spread)
 
@@ -513,7 +514,7 @@ def restore_moods(
     posterior = restored(MoodPosterior, form["posterior"], archive)
     for name, array in vars(posterior).items():
         fits = array.dtype == np.float64 and array.shape == start.times.shape
-        if not (fits and np.isfinite(array).all()):
+        if not (fits and is_bounded(array)):
             raise ValueError(
                 f"moods: their {name} is {array.dtype} {array.shape}, or not all there"
             )
@@ -552,7 +553,7 @@ def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) ->
     for name in (*_SITTINGS, *_RATERS):
         array, like = read_array(archive, f"online/moods/{name}.npy"), getattr(moods, name)
         shape = (n if name in _SITTINGS else users.n_rows, *like.shape[1:])
-        if array.dtype != like.dtype or array.shape != shape or not np.isfinite(array).all():
+        if array.dtype != like.dtype or array.shape != shape or not is_bounded(array):
             raise ValueError(
                 f"moods: their {name} is {array.dtype} {array.shape}, or not all there"
             )
@@ -618,6 +619,6 @@ def restore_given(form: dict[str, Any], side: str, archive: Archive) -> Given:
     rows = csr_array((data, indices, indptr), shape=shape)
     rows.check_format(full_check=True)
     newcomers = Vocabulary(ids)
-    if len(newcomers) != len(ids) or not np.isfinite(data).all():
+    if len(newcomers) != len(ids) or not is_bounded(data):
         raise ValueError(f"{side}: features of newcomers are not what a fit leaves")
     return Given(encoder, newcomers, rows)
