@@ -38,20 +38,19 @@ FileState = tuple[int, ...] | None
 def atomic_write(
     path: str | os.PathLike[str], *, expected: FileState | bool = True
 ) -> Iterator[Path]:
-    """Yield the name of an empty file that takes the place of ``path`` at the end.
+    """Yield the name of an empty file that replaces ``path`` at the end.
 
-    When something goes wrong before that, what was there stays as it was and nothing is left
-    beside it. A symbolic link stays, and the file it points to is replaced. Mode and, where
-    permitted, owner of an older file are kept. A device, such as /dev/stdout, is written to as it
-    is.
+    After an error the old file is unchanged and nothing is left beside it. The target of a symbolic
+    link is replaced, not the link. Mode and, if permitted, owner of the old file are kept. A
+    device, such as /dev/stdout, is written directly.
 
     With ``expected``, a result of `file_state`, a file that has changed since then is not replaced
     and a `ModelFileError` is raised.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> with atomic_write(path) as fresh:
-    ...     _ = fresh.write_text("all of it")
+    >>> with atomic_write(path) as temporary:
+    ...     _ = temporary.write_text("all of it")
     >>> path.read_text()
     'all of it'
     """
@@ -61,20 +60,20 @@ def atomic_write(
         return
     try:
         remove_leftovers(target.parent)
-        with _temporary_file(target.parent) as (fresh, number):
-            yield fresh
-            with _flushed(fresh, number):
-                _adopt_attributes(target, fresh, number)
+        with _temporary_file(target.parent) as (temporary, fd):
+            yield temporary
+            with _flushed(temporary, fd):
+                _adopt_attributes(target, temporary, fd)
             if expected is not True and file_state(target) != expected:
                 raise ModelFileError(
-                    f"{path} was changed by another program in the meantime and is left as that "
-                    "program wrote it; run the command again",
+                    f"{path} was changed by another program in the meantime and is not replaced; "
+                    "run the command again",
                     value=str(path),
                 )
-            os.replace(fresh, target)
+            os.replace(temporary, target)
         _flush_folder(target.parent)
     except OSError as error:
-        if error.errno is None:  # one of ours, which says more
+        if error.errno is None:  # an error of hemf, which says more
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -95,11 +94,11 @@ def file_lock(
     seconds: float = LOCK_TIMEOUT,
     waiting: Callable[[str], None] = lambda text: None,
 ) -> Iterator[None]:
-    """Hold a file's lock: of processes that ask for it, one goes on and the others wait.
+    """Hold the lock of a file; other processes that want it wait.
 
-    The lock is advisory. It ends with the process that holds it, however that ends, and is the same
-    for all links to a file. ``waiting`` is called once with a message where the lock is held by
-    another process; after ``seconds`` a `ModelFileError` is raised.
+    The lock is advisory, ends with its process, and is the same for all links to a file.
+    ``waiting`` is called once with a message if another process holds the lock; after ``seconds``
+    a `ModelFileError` is raised.
     """
     target = _resolved(path)
     if target.exists() and not target.is_file():
@@ -108,15 +107,15 @@ def file_lock(
     key = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
     place = target.with_name(f".hemf-{key}.lock")
     deadline, notified = time.monotonic() + seconds, False
-    while (number := _take_lock(place)) is None:
+    while (fd := _take_lock(place)) is None:
         holder = _holder(place)
         if not notified:
             waiting(f"{path} is in use by another hemf{holder}; waiting up to {seconds:g} s for it")
             notified = True
         if time.monotonic() >= deadline:
             raise ModelFileError(
-                f"{path} is in use by another hemf{holder}, and still was after {seconds:g} s; "
-                "nothing was changed. Run the command again once the other one has ended",
+                f"{path} is in use by another hemf{holder}, also after {seconds:g} s; nothing was "
+                "changed. Run the command again when the other one has ended",
                 value=str(path),
             )
         time.sleep(_POLL)
@@ -124,11 +123,11 @@ def file_lock(
         yield
     finally:
         if sys.platform == "win32":
-            os.close(number)
+            os.close(fd)
         with suppress(OSError):
             os.unlink(place)
         if sys.platform != "win32":
-            os.close(number)
+            os.close(fd)
 
 
 @contextmanager
@@ -138,16 +137,16 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
     while True:
         folder = _new_name(parent)
         folder.mkdir(mode=0o700)
-        number = None if os.name != "posix" else os.open(folder, os.O_RDONLY)
-        if number is None or _hold(number, folder):
+        fd = None if os.name != "posix" else os.open(folder, os.O_RDONLY)
+        if fd is None or _hold(fd, folder):
             break
-        os.close(number)  # `remove_leftovers` was faster
+        os.close(fd)  # `remove_leftovers` was faster
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if number is not None:
-            os.close(number)
+        if fd is not None:
+            os.close(fd)
 
 
 def digest(parts: Iterable[bytes]) -> str:
@@ -217,105 +216,107 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def _temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield name and descriptor of a new file, which is locked and only its owner can read."""
+    """Yield name and descriptor of a new locked file that only its owner can read."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        fresh = _new_name(folder)
-        number = os.open(fresh, flags, 0o600)
-        if _hold(number, fresh):
+        temporary = _new_name(folder)
+        fd = os.open(temporary, flags, 0o600)
+        if _hold(fd, temporary):
             break
-        os.close(number)  # `remove_leftovers` was faster
+        os.close(fd)  # `remove_leftovers` was faster
     try:
-        yield fresh, number
+        yield temporary, fd
     finally:
         with suppress(OSError):
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         with suppress(OSError):  # Windows has closed it already
-            os.close(number)
+            os.close(fd)
 
 
 def _new_name(folder: Path) -> Path:
     return folder / f".hemf-{secrets.token_hex(8)}.tmp"
 
 
-def _hold(number: int, place: Path) -> bool:
+def _hold(fd: int, place: Path) -> bool:
     """Lock an open file; False if it is no longer at its place."""
     if sys.platform == "win32":
         return True
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(number, fcntl.LOCK_EX)
-    return _is_at(number, place)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    return _is_at(fd, place)
 
 
-def _is_at(number: int, place: str | Path) -> bool:
+def _is_at(fd: int, place: str | Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(number), os.lstat(place))
+        return os.path.samestat(os.fstat(fd), os.lstat(place))
     except FileNotFoundError:
         return False
 
 
 def _remove_unused(place: str) -> None:
-    """Remove a file or folder that nobody holds a lock of."""
+    """Remove a file or folder that no process has locked."""
     if sys.platform == "win32":
         if time.time() - os.stat(place).st_mtime > _STALE:
             os.unlink(place)
         return
-    number = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        found = os.fstat(number)
+        found = os.fstat(fd)
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         except OSError:
             if time.time() - found.st_mtime < _STALE:
                 return
-        if not _is_at(number, place):
+        if not _is_at(fd, place):
             return
         if stat.S_ISDIR(found.st_mode):
             shutil.rmtree(place, ignore_errors=True)
         elif stat.S_ISREG(found.st_mode):
             os.unlink(place)
     finally:
-        os.close(number)
+        os.close(fd)
 
 
 @contextmanager
-def _flushed(fresh: Path, number: int) -> Iterator[None]:
-    """Have everything on the disk, with what is done to the file's attributes inside."""
-    if not _is_at(number, fresh):
-        raise FileNotFoundError(2, "the temporary file was removed by another program", str(fresh))
+def _flushed(temporary: Path, fd: int) -> Iterator[None]:
+    """Flush a file to disk after the attributes are set inside."""
+    if not _is_at(fd, temporary):
+        raise FileNotFoundError(
+            2, "the temporary file was removed by another program", str(temporary)
+        )
     yield
-    os.fsync(number)
+    os.fsync(fd)
     if sys.platform == "win32":
-        os.close(number)  # an open file cannot be renamed there
+        os.close(fd)  # an open file cannot be renamed there
 
 
-def _adopt_attributes(target: Path, fresh: Path, number: int) -> None:
-    """Give the new file the mode and, where permitted, the owner of the one that it replaces."""
+def _adopt_attributes(target: Path, temporary: Path, fd: int) -> None:
+    """Give the new file the mode and, if permitted, the owner of the old one."""
     if sys.platform == "win32":
         if target.exists():
-            shutil.copymode(target, fresh)
+            shutil.copymode(target, temporary)
         return
     try:
         old = os.stat(target)
     except FileNotFoundError:
-        os.fchmod(number, 0o666 & ~_umask())
+        os.fchmod(fd, 0o666 & ~_umask())
         return
-    mode, mine = stat.S_IMODE(old.st_mode) & 0o777, os.fstat(number)
+    mode, mine = stat.S_IMODE(old.st_mode) & 0o777, os.fstat(fd)
     if (old.st_uid, old.st_gid) != (mine.st_uid, mine.st_gid):
         try:
-            os.fchown(number, old.st_uid, old.st_gid)
+            os.fchown(fd, old.st_uid, old.st_gid)
         except OSError:
             try:
-                os.fchown(number, -1, old.st_gid)
-            except OSError:  # another group gets no more than everybody
+                os.fchown(fd, -1, old.st_gid)
+            except OSError:  # give the group no more rights than everybody
                 mode &= ~0o070 | (mode & 0o007) << 3
-    os.fchmod(number, mode)
+    os.fchmod(fd, mode)
 
 
 def _umask() -> int:
-    """Return the process's umask; only setting it tells where there is no /proc."""
+    """Return the umask; without /proc it can only be read by setting it."""
     with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("Umask:"):
@@ -326,15 +327,15 @@ def _umask() -> int:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name last through a loss of power, on systems that can."""
+    """Flush the new name to disk, if the system can."""
     if os.name != "posix":
         return
-    with suppress(OSError):  # the file is in its place; some file systems know no such flush
-        number = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # some file systems have no such flush
+        fd = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(number)
+            os.fsync(fd)
         finally:
-            os.close(number)
+            os.close(fd)
 
 
 # -- locks ---------------------------------------------------------------------------------------
@@ -348,21 +349,21 @@ def _resolved(path: str | os.PathLike[str]) -> Path:
 
 def _take_lock(place: Path) -> int | None:
     """Return a descriptor that holds the lock, or None if another process has it."""
-    number = _open_lock(place)
+    fd = _open_lock(place)
     try:
-        _lock_now(number)
+        _lock_now(fd)
     except BlockingIOError:
-        os.close(number)
+        os.close(fd)
         return None
     except OSError:
         pass  # a file system without locks: `atomic_write` still compares states
-    if not _is_at(number, place):
-        os.close(number)  # whoever had it before has removed it
+    if not _is_at(fd, place):
+        os.close(fd)  # its previous holder has removed it
         return None
     with suppress(OSError):
-        os.ftruncate(number, 0)
-        os.write(number, str(os.getpid()).encode())
-    return number
+        os.ftruncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+    return fd
 
 
 def _open_lock(place: Path) -> int:
@@ -374,25 +375,25 @@ def _open_lock(place: Path) -> int:
         except PermissionError:
             return os.open(place, flags & ~os.O_RDWR)
     with suppress(FileExistsError):
-        number = os.open(place, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        fd = os.open(place, flags | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError, AttributeError):
-            os.fchmod(number, 0o666)  # it holds no data, whatever the umask
-        return number
+            os.fchmod(fd, 0o666)  # it holds no data, whatever the umask
+        return fd
     return os.open(place, flags)
 
 
-def _lock_now(number: int) -> None:
+def _lock_now(fd: int) -> None:
     if sys.platform == "win32":
         import msvcrt
 
         try:
-            os.lseek(number, 64, os.SEEK_SET)  # beyond the text, which others may read
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+            os.lseek(fd, 64, os.SEEK_SET)  # beyond the text, which others may read
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError as error:
             raise BlockingIOError from error
-        os.lseek(number, 0, os.SEEK_SET)
+        os.lseek(fd, 0, os.SEEK_SET)
     else:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _holder(place: Path) -> str:

@@ -429,12 +429,27 @@ def draw(
 ) -> SyntheticRatings:
     """Draw ratings of distinct pairs from a planted population.
 
-    Give either ``density``, the share of all pairs that is rated, or ``n_ratings``. All other
-    arguments are those of :func:`plant`.
+    Parameters
+    ----------
+    n_users, n_items : int
+        Sizes.
+    density, n_ratings : float and int
+        Either the share of all pairs that is rated, or the number of ratings.
+    rng : int or Generator, optional
+        Seed or source of randomness.
+    **population
+        Options of :func:`plant`.
 
+    Returns
+    -------
+    SyntheticRatings
+
+    Examples
+    --------
     >>> data = draw(200, 100, density=0.05, user_communities=4, item_communities=3, rng=0)
     >>> len(data.ratings), len(set(data.user_community.tolist()))
     (1000, 4)
+
     """
     if (density is None) == (n_ratings is None):
         raise ParameterError("give either density or n_ratings, and not both")

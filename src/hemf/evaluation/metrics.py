@@ -60,10 +60,26 @@ def coverage(
 ) -> float:
     """Share of the ratings inside the central interval of probability ``level``.
 
-    Calibrated intervals have a coverage equal to their level.
+    Parameters
+    ----------
+    actual
+        Ratings.
+    mean, std
+        Predicted means and standard deviations.
+    level
+        Probability of the interval. Calibrated intervals have a coverage equal to it.
+    freedom
+        Degrees of freedom of the Student-t, as in `Predictive`.
 
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> coverage([3.0, 5.0], mean=[3.5, 3.5], std=[0.5, 0.5])
     0.5
+
     """
     return float(calibration_curve(actual, mean, std, levels=[level], freedom=freedom).observed[0])
 
@@ -72,6 +88,8 @@ def nlpd(
     actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, freedom: ArrayLike = NORMAL
 ) -> float:
     """Mean negative log predictive density: lower is better.
+
+    Parameters are those of :func:`coverage`.
 
     >>> round(nlpd([0.0], mean=[0.0], std=[1.0]), 4)
     0.9189
@@ -88,7 +106,7 @@ def pit(
     """Probability integral transform: the predicted probability of a rating at most the actual.
 
     Uniform on (0, 1) if predictions are calibrated, humped if the standard deviations are too
-    large, U-shaped if they are too small.
+    large, U-shaped if they are too small. Parameters are those of :func:`coverage`.
 
     >>> pit([3.0], mean=[3.0], std=[1.0])
     array([0.5])
@@ -113,7 +131,7 @@ def calibration_curve(
 ) -> CalibrationCurve:
     """Coverage at many levels: calibrated predictions lie on the diagonal.
 
-    ``levels`` are 0.05, 0.10, …, 0.95 by default.
+    ``levels`` are 0.05, 0.10, …, 0.95 by default. Other parameters are those of :func:`coverage`.
 
     >>> curve = calibration_curve([0.0, 1.0], mean=[0.0, 0.0], std=[1.0, 1.0], levels=[0.5, 0.9])
     >>> curve.observed

@@ -29,11 +29,27 @@ Seed: TypeAlias = int | np.random.Generator | None
 def random_split(n: int, fraction: float = 0.1, *, rng: Seed = 0) -> Split:
     """Withhold a random fraction of ``n`` rows; both parts are in row order and not empty.
 
-    The test rows are the first ``round(fraction * n)`` of ``default_rng(rng).permutation(n)``.
+    Parameters
+    ----------
+    n
+        Number of rows.
+    fraction
+        Share of the rows to withhold: the first ``round(fraction * n)`` of
+        ``default_rng(rng).permutation(n)``.
+    rng
+        Seed or generator.
 
+    Returns
+    -------
+    train, test
+        Positions.
+
+    Examples
+    --------
     >>> train, test = random_split(10, 0.2, rng=0)
     >>> test
     array([4, 6])
+
     """
     if n < 2:
         raise DataError(f"{n} rows cannot be split; at least two are needed", value=n)
@@ -46,13 +62,29 @@ def weak_generalisation(
 ) -> Split:
     """Withhold one random rating of every user; the only rating of a user is kept in training.
 
-    Every row gets a random number, and the row of a user with the smallest one is withheld. With
-    ``items`` the numbers are drawn in the order of (user, item), so that the split does not depend
-    on the order of the rows.
+    Every row gets a random number, and the row of a user with the smallest one is withheld.
 
+    Parameters
+    ----------
+    users
+        User of each row.
+    items
+        Item of each row. With items, the random numbers are drawn in the order of (user, item), so
+        that the split does not depend on the order of the rows.
+    rng
+        Seed or generator.
+
+    Returns
+    -------
+    train, test
+        Positions.
+
+    Examples
+    --------
     >>> train, test = weak_generalisation(["ann", "bob", "ann", "cid", "cid"], rng=0)
     >>> test
     array([2, 3])
+
     """
     user_codes = _codes("users", users)
     n = len(user_codes)
