@@ -17,7 +17,7 @@ import argparse
 import copy
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,10 @@ def prepared(fitted: HeMF, history: str) -> HeMF:
     """Return a copy of a fitted model as its fit would have left it with another history."""
     learner = copy.deepcopy(fitted)
     learner.set_params(history=int(history) if history.isdigit() else history)
-    options, table = online_options(learner), learner._table
-    learner._prepared = prepare(learner.state_, table, learner.global_mean_, options)
+    prepared = prepare(
+        learner.state_, learner.ratings_, learner.global_mean_, online_options(learner)
+    )
+    learner._holder.replace(replace(learner._fit, prepared=prepared))
     return learner
 
 

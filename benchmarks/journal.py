@@ -8,6 +8,7 @@ Calls with and without the journal take turns, on a table of the size of MovieLe
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import time
@@ -74,10 +75,7 @@ def main() -> None:
     for name in options.histories:
         rng = np.random.default_rng(1)
         fitted.history = int(name) if name.isdigit() else name
-        model = HeMF(**fitted.get_params())
-        vars(model).update(
-            {k: v for k, v in fitted.__getstate__().items() if k.endswith("_") or k[0] == "_"}
-        )
+        model = copy.deepcopy(fitted)
         model.partial_fit(table(1, rng))
         figures = {
             "history": name,

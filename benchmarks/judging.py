@@ -45,7 +45,7 @@ def main() -> None:
         train, (users, items, actual) = ([c[part] for c in columns] for part in (kept, held))
         model = HeMF(rng=0).fit(tuple(train))
         said = model.predict_distribution(users, items)
-        model._derived["freedom"] = float("inf")
+        model._model.derived["freedom"] = float("inf")
         rows_only = model.predict_distribution(users, items)
         levels = model.levels_ if is_scale(model.levels_) else None
         freedom = f"{np.median(said.freedom):.0f}"

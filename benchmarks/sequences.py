@@ -67,12 +67,14 @@ def different(one: HeMF, other: HeMF) -> str | None:
     """Return where two models differ, the times that their fits took aside."""
     if hasattr(one, "state_") and hasattr(other, "state_"):
         for side in ("user", "item"):
-            one._moments(side)  # prunes rows that wait for their features, which changes nothing
-            other._moments(side)
+            one._model.moments(
+                side
+            )  # prunes rows that wait for their features, which changes nothing
+            other._model.moments(side)
         if len(one.history_) == len(other.history_):
             pairs = zip(one.history_, other.history_)
             if all(replace(a, seconds=0.0) == replace(b, seconds=0.0) for a, b in pairs):
-                other.history_ = one.history_
+                other.history_[:] = one.history_
     return difference(one, other)
 
 

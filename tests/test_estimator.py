@@ -113,9 +113,8 @@ def test_a_repr_shows_what_differs_from_the_defaults_and_can_be_evaluated():
 def test_fit_returns_the_estimator_and_what_it_learns_ends_in_an_underscore():
     model = small()
     assert model.fit(NAMED) is model
-    learnt = {name for name in vars(model) if not name.startswith("_")} - set(model.get_params())
-    assert learnt
-    assert all(name.endswith("_") for name in learnt)
+    public = {name for name in vars(model) if not name.startswith("_")}
+    assert public == set(model.get_params())
     assert (model.n_users_, model.n_items_) == (len(set(NAMES[0])), len(set(NAMES[1])))
     assert 1 <= model.n_user_communities_ <= 3
     assert 1 <= model.n_item_communities_ <= 3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hemf import DuplicateWarning, HeMF, ParameterError
-from hemf._checks import check_n_jobs, check_rating_range, check_rng
-from hemf._options import MOST_FACTORS, fit_options
+from hemf._checks import MAX_FACTORS, check_n_jobs, check_rating_range, check_rng
+from hemf._options import fit_options
 from hemf.batch.init import NOISE_START
 from hemf.data.datasets import draw
 
@@ -41,7 +41,7 @@ def learnt_numbers(model: HeMF) -> list[np.ndarray]:
 # -- what parameters may be ---------------------------------------------------------------------
 
 BAD = {
-    "n_factors": [-1, 0, 2.5, True, "3", None, NAN, 10**9, MOST_FACTORS + 1],
+    "n_factors": [-1, 0, 2.5, True, "3", None, NAN, 10**9, MAX_FACTORS + 1],
     "max_user_communities": [0, -2, 1.5, "all", None],
     "max_item_communities": [0, False],
     "offsets": [1, "yes", None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Self, TypeVar
 
 import numpy as np
@@ -14,6 +15,9 @@ from hemf.errors import DataError, ParameterError, row_error
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
+
+
+MAX_FACTORS = 1000  # a row's second moment takes 2 MB then; memory runs out soon after
 
 
 class Parametrised:
@@ -26,6 +30,7 @@ class Parametrised:
     _estimator_type = "regressor"  # read by scikit-learn before 1.6
 
     @classmethod
+    @cache
     def _defaults(cls) -> dict[str, object]:
         signature = inspect.signature(cls.__init__)
         return {n: p.default for n, p in signature.parameters.items() if n != "self"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from hemf._checks import (
+    MAX_FACTORS,
     check_bool,
     check_choice,
     check_implicit_features,
@@ -20,56 +22,64 @@ from hemf.batch.fit import FitOptions
 from hemf.errors import ParameterError
 from hemf.online.options import ALL, OnlineOptions
 
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
 
-MOST_FACTORS = 1000  # a row's second moment takes 2 MB then; memory runs out soon after
+class Parameters(Protocol):
+    """Anything with the parameters of `hemf.HeMF`."""
+
+    def get_params(self) -> dict[str, Any]:
+        """Return every parameter by name."""
 
 
-def fit_options(model: HeMF) -> FitOptions:
-    """Return what a fit needs to know; an error names the parameter and what it may be."""
-    check_number("validation_fraction", model.validation_fraction, low=0.0, high=0.9)
-    check_choice("duplicates", model.duplicates, ("last", "mean", "error"))
-    check_rating_range(model.rating_range)
-    check_choice("noise_scales", model.noise_scales, ("both", "user", "item", None))
-    single = check_choice("dtype", model.dtype, ("float32", "float64")) == "float32"
+def fit_options(model: Parameters) -> FitOptions:
+    """Check the parameters of a fit; an error names the parameter and what it may be."""
+    params = model.get_params()
+    check_number("validation_fraction", params["validation_fraction"], low=0.0, high=0.9)
+    check_choice("duplicates", params["duplicates"], ("last", "mean", "error"))
+    check_choice("noise_scales", params["noise_scales"], ("both", "user", "item", None))
+    single = check_choice("dtype", params["dtype"], ("float32", "float64")) == "float32"
     return FitOptions(
-        n_factors=check_int("n_factors", model.n_factors, low=1, high=MOST_FACTORS),
-        offsets=bool(check_choice("offsets", model.offsets, (True, False))),
-        max_communities={side: _limit(model, side) for side in SIDES},
-        tied={side: _tied(model, side) for side in SIDES},
-        coupled=check_choice("membership", model.membership, ("coupled", "mean-field"))
+        n_factors=check_int("n_factors", params["n_factors"], low=1, high=MAX_FACTORS),
+        offsets=bool(check_choice("offsets", params["offsets"], (True, False))),
+        max_communities={side: _limit(params, side) for side in SIDES},
+        tied={side: _tied(params, side) for side in SIDES},
+        coupled=check_choice("membership", params["membership"], ("coupled", "mean-field"))
         == "coupled",
-        noise_scales={side: model.noise_scales in (side, "both") for side in SIDES},
-        moods=check_bool("moods", model.moods),
-        implicit_features=check_implicit_features(model.implicit_features),
-        evb=check_choice("evb", model.evb, ("closed", "gradient", None)),
-        concentration=check_number("concentration", model.concentration, low=1e-6, high=1e6),
-        spread=check_number("spread", model.spread, low=1e-9, high=1e9),
-        max_sweeps=check_int("max_sweeps", model.max_sweeps, low=1),
-        tolerance=check_number("tol", model.tol, low=0.0),
-        patience=check_int("patience", model.patience, low=1),
-        n_jobs=check_n_jobs(model.n_jobs),
+        noise_scales={side: params["noise_scales"] in (side, "both") for side in SIDES},
+        moods=check_bool("moods", params["moods"]),
+        implicit_features=check_implicit_features(params["implicit_features"]),
+        evb=check_choice("evb", params["evb"], ("closed", "gradient", None)),
+        concentration=check_number("concentration", params["concentration"], low=1e-6, high=1e6),
+        spread=check_number("spread", params["spread"], low=1e-9, high=1e9),
+        max_sweeps=check_int("max_sweeps", params["max_sweeps"], low=1),
+        tolerance=check_number("tol", params["tol"], low=0.0),
+        patience=check_int("patience", params["patience"], low=1),
+        n_jobs=check_n_jobs(params["n_jobs"]),
         dtype=np.float32 if single else np.float64,
+        duplicates=params["duplicates"],
+        rating_range=check_rating_range(params["rating_range"]),
+        validation_fraction=params["validation_fraction"],
     )
 
 
-def online_options(model: HeMF) -> OnlineOptions:
-    """Return how a model learns online; an error names the parameter and what it may be."""
-    fit, cap = fit_options(model), model.max_online_communities
+def online_options(model: Parameters, fit: FitOptions | None = None) -> OnlineOptions:
+    """Check the parameters of online learning, and those of a fit unless they are checked."""
+    fit, params = fit or fit_options(model), model.get_params()
+    cap = params["max_online_communities"]
     if cap is not None:
         cap = check_int("max_online_communities", cap, low=1)
-    window = _window(model.history)
+    window = _window(params["history"])
     return OnlineOptions(
         window=window,
-        counts_repeats=window == 0 or model.duplicates == "mean",
-        buffer=check_int("buffer", model.buffer, low=0),
-        forgetting=_forgetting(model.forgetting),
+        counts_repeats=window == 0 or params["duplicates"] == "mean",
+        buffer=check_int("buffer", params["buffer"], low=0),
+        forgetting=_forgetting(params["forgetting"]),
         evb=fit.evb,
         max_communities={
             side: 1 if most == 1 else cap for side, most in fit.max_communities.items()
         },
-        refresh=check_number("refresh", model.refresh, low=0.0, high=100.0),
+        refresh=check_number("refresh", params["refresh"], low=0.0, high=100.0),
+        duplicates=fit.duplicates,
+        rating_range=fit.rating_range,
     )
 
 
@@ -102,11 +112,11 @@ def _forgetting(given: float | tuple[float, float]) -> dict[str, float]:
         ) from None
 
 
-def _limit(model: HeMF, side: str) -> int:
+def _limit(params: Mapping[str, Any], side: str) -> int:
     name = f"max_{side}_communities"
-    return check_int(name, getattr(model, name), low=1)
+    return check_int(name, params[name], low=1)
 
 
-def _tied(model: HeMF, side: str) -> bool:
+def _tied(params: Mapping[str, Any], side: str) -> bool:
     name = f"{side}_covariances"
-    return bool(check_choice(name, getattr(model, name), ("own", "tied")) == "tied")
+    return bool(check_choice(name, params[name], ("own", "tied")) == "tied")

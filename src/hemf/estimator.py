@@ -1,26 +1,46 @@
-"""HeMF: the estimator people use. Parameters, life cycle and ids; the mathematics is elsewhere."""
+"""HeMF: the estimator. Parameters, documentation and delegation; the mathematics is elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
-from hemf._checks import check_bool, check_choice, check_int
-from hemf._typing import SIDES
-from hemf.online.journal import check_idle
-from hemf.queries.predict import Predicting
+from hemf._checks import (
+    Parametrised,
+    check_bool,
+    check_callables,
+    check_choice,
+    check_int,
+    check_number,
+    check_rating_range,
+    check_rng,
+)
+from hemf._files import FileState
+from hemf._options import fit_options, online_options
+from hemf._typing import SIDES, Float64Array
+from hemf.batch.callbacks import Callback, SweepReport
+from hemf.batch.fit import fit_batch
+from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
+from hemf.data.ratings import Ratings
+from hemf.errors import NotFittedError
+from hemf.evaluation.distribution import Predictive
+from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
+from hemf.online.batches import Batch, remember
+from hemf.online.journal import ModelHolder
+from hemf.online.learner import Fit, Settings, partial_fit, predict_then_learn, prepare
+from hemf.persistence.model import load_model, save_model
+from hemf.queries import predict as predictions
+from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view
+from hemf.queries.explain import Explanation, explain
+from hemf.queries.recommend import STRATEGIES, Ranking, recommend, scores
+from hemf.queries.visitor import Visitor, fold_in
 
-if TYPE_CHECKING:
-    from hemf.batch.callbacks import Callback
-    from hemf.queries.communities import Biclusters, CommunityView
-    from hemf.queries.explain import Explanation
-    from hemf.queries.visitor import Visitor
 
-
-class HeMF(Predicting):
+class HeMF(Parametrised):
     """Heterogeneous matrix factorization by variational Bayes.
 
     Ratings are explained by offsets, factors of users and items, and communities that both sides
@@ -197,17 +217,38 @@ class HeMF(Predicting):
         nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
         was.
         """
-        from hemf.batch.fitting import fit
-
-        fit(
-            self,
-            ratings,
-            y,
-            columns=columns,
-            features={"user": user_features, "item": item_features},
-            validation=validation,
-            callbacks=callbacks,
+        options, rng = fit_options(self), check_rng(self.rng)
+        online = online_options(self, options)  # checked now rather than with the first rating
+        watchers = check_callables("callbacks", callbacks)
+        features = {"user": user_features, "item": item_features}
+        given = read_inputs(ratings, y, columns, features, validation, options, rng)
+        train = given.train
+        result = fit_batch(
+            given.rows,
+            train.scale,
+            options,
+            rng,
+            designs=given.designs,
+            times=train.timestamps if options.moods else None,
+            validate=given.validate,
+            watch=given.watch,
+            callbacks=watchers,
         )
+        prepared = prepare(result.state, train, train.mean, online)
+        with self._holder.lock:
+            before = self._holder.content
+            model = FittedModel(
+                components={"ratings": result.state},
+                record=TrainingRecord(train),
+                mean=train.mean,
+                scale=train.scale,
+                rating_range=given.rating_range,
+                coupled=options.coupled,
+                features=given.features,
+                held_out=given.held_out,
+                version=1 if before is None else before.model.version + 1,
+            )
+            self._holder.replace(Fit(model, result.history, result.converged, prepared=prepared))
         return self
 
     def partial_fit(
@@ -240,11 +281,11 @@ class HeMF(Predicting):
         >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
         3
         """
-        from hemf.online.learner import partial_fit
-
-        with self._turn:
+        settings = self._settings()
+        with self._holder.lock:
             partial_fit(
-                self,
+                self._holder,
+                settings,
                 ratings,
                 y,
                 removed=removed,
@@ -269,10 +310,10 @@ class HeMF(Predicting):
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
         np.float64(3.0)
         """
-        from hemf.online.learner import predict_then_learn
-
         return_seconds = check_bool("return_seconds", return_seconds)
-        expected, seconds = predict_then_learn(self, ratings, y, columns=columns)
+        expected, seconds = predict_then_learn(
+            self._holder, self._settings(), ratings, y, columns=columns
+        )
         return (expected, seconds) if return_seconds else expected
 
     def fold_in(
@@ -285,10 +326,17 @@ class HeMF(Predicting):
         ``features`` are the visitor's, as a row of those given to `fit`; with these, there need
         be no ratings. See `Visitor`.
         """
-        from hemf.queries.visitor import fold_in
-
-        with self._turn:
-            return fold_in(self, ratings, y, columns=columns, features=features)
+        declared = check_rating_range(self.rating_range)
+        with self._holder.lock:
+            return fold_in(
+                self._holder,
+                self._model,
+                ratings,
+                y,
+                columns=columns,
+                features=features,
+                declared_range=declared if isinstance(declared, tuple) else None,
+            )
 
     # -- prediction ----------------------------------------------------------------------------
 
@@ -326,49 +374,93 @@ class HeMF(Predicting):
         return_std = check_bool("return_std", return_std)
         include_noise = check_bool("include_noise", include_noise)
         return_known = check_bool("return_known", return_known)
-        with self._turn:
-            return self._predict(
-                users, items, timestamps, return_std, include_noise, return_known, unknown
+        with self._holder.lock:
+            return predictions.predict(
+                self._model,
+                users,
+                items,
+                timestamps=timestamps,
+                return_std=return_std,
+                include_noise=include_noise,
+                return_known=return_known,
+                unknown=unknown,
             )
 
-    def _predict(
+    def predict_distribution(
+        self, users: Any, items: Any = None, *, timestamps: Any = None
+    ) -> Predictive:
+        """Return the distribution of the rating of each pair, given as `predict` takes them.
+
+        It has the mean and the standard deviation of `predict`. How noisy a row's ratings are is
+        not known for sure, so that tails are heavier than a normal distribution's, the more so
+        the fewer ratings a row has; and as heavy as those of the ratings learnt
+        (``tail_freedom_``). Always for many pairs, be it one; see `hemf.evaluation.Predictive`.
+
+        >>> from hemf import HeMF
+        >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
+        >>> said = HeMF(n_factors=1, rng=0).fit(ratings).predict_distribution("bob", "milk")
+        >>> low, high = said.interval(0.9)
+        >>> bool(low < said.mean < high)
+        True
+        """
+        with self._holder.lock:
+            return predictions.predict_distribution(self._model, users, items, timestamps)
+
+    def predict_proba(
+        self, users: Any, items: Any = None, *, timestamps: Any = None, levels: Any = None
+    ) -> Float64Array:
+        """Return the probability of each level of the scale, a row for each pair.
+
+        Pairs are given as `predict` takes them; a single one is a table of one row. Columns are
+        the levels in ``levels_``, those seen in training, or ``levels``, rising. A level has what
+        the distribution (`predict_distribution`) holds between the midpoints to its neighbours,
+        the first and the last all beyond.
+
+        >>> from hemf import HeMF
+        >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
+        >>> model = HeMF(n_factors=1, rng=0).fit(ratings)
+        >>> odds = model.predict_proba(["bob", "eve"], ["milk", "tea"])
+        >>> odds.shape, model.levels_
+        ((2, 3), array([1., 4., 5.]))
+        >>> at_least_4 = odds[:, model.levels_ >= 4].sum(axis=1)
+        """
+        with self._holder.lock:
+            return predictions.predict_proba(self._model, users, items, timestamps, levels)
+
+    def scores(
         self,
         users: Any,
         items: Any,
-        timestamps: Any,
-        return_std: bool,
-        include_noise: bool,
-        return_known: bool,
-        unknown: str,
-    ) -> Any:
-        self._fitted()
-        from hemf.model.predictive import pair_moments
+        *,
+        strategy: str = "mean",
+        exploration: float = 1.0,
+        rng: int | np.random.Generator | None = None,
+    ) -> Float64Array:
+        """Return the score of each of ``items`` for each of ``users``, as `recommend` ranks by.
 
-        user_ids, item_ids, alone, timestamps = self._pairs(users, items, timestamps)
-        user_rows, left_rows = self._known_and_placed("user", user_ids)
-        item_rows, right_rows = self._known_and_placed("item", item_ids)
-        if unknown == "error":
-            self._refuse("user", user_ids, user_rows < 0)
-            self._refuse("item", item_ids, item_rows < 0)
-        new_users, new_items = bool((user_rows < 0).any()), bool((item_rows < 0).any())
-        if new_users or new_items:
-            asked = {"user": (user_ids, left_rows), "item": (item_ids, right_rows)}
-            self._warn_of_unknown(expected=return_known, **asked)
-        left = self._moments("user", with_stranger=new_users)
-        right = self._moments("item", with_stranger=new_items)
-        mean, variance = pair_moments(left, right, left_rows, right_rows, variance=return_std)
-        mood, mood_variance = self._mood(user_rows, timestamps)
-        mean += mood
-        answer: list[Any] = [self._to_rating(mean)]
-        if return_std:
-            if include_noise:
-                variance = variance + self._noise(user_rows, item_rows) + mood_variance
-            answer.append(np.sqrt(variance) * self.rating_scale_)
-        if return_known:
-            answer.append((user_rows >= 0) & (item_rows >= 0))
-        if alone:
-            answer = [values[0] for values in answer]
-        return answer[0] if len(answer) == 1 else tuple(answer)
+        A table with a row for each user and a column for each item: give as many users at a time
+        as there is memory for.
+
+        >>> from hemf import HeMF
+        >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
+        >>> HeMF(n_factors=1, rng=0).fit(ratings).scores(["ann", "eve"], ["tea"]).shape
+        (2, 1)
+        """
+        check_choice("strategy", strategy, STRATEGIES)
+        ranking = Ranking(
+            strategy, check_number("exploration", exploration, low=0.0), check_rng(rng)
+        )
+        with self._holder.lock:
+            return scores(self._model, users, items, ranking)
+
+    def score(self, ratings: Any, y: Any = None, *, columns: Any = None) -> float:
+        """Return R² of the predictions for ratings, given as `fit` takes them, with or without y.
+
+        1 is perfect; 0 is no better than the mean of these ratings.
+        """
+        pairs = rated_pairs(ratings, y, columns, like=self.ratings_)
+        users, items, actual, times = pairs
+        return r2_score(actual, self.predict(users, items, timestamps=times))
 
     def recommend(
         self,
@@ -391,11 +483,13 @@ class HeMF(Predicting):
         ``return_known`` also whether the user, or each of them, has a rating in training: to
         strangers, what suits a newcomer is recommended.
         """
-        from hemf.queries.recommend import recommend
-
-        with self._turn:
+        check_choice("strategy", strategy, STRATEGIES)
+        n, exploration = check_int("n", n, low=1), check_number("exploration", exploration, low=0)
+        exclude_seen = check_bool("exclude_seen", exclude_seen)
+        return_known = check_bool("return_known", return_known)
+        with self._holder.lock:
             return recommend(
-                self,
+                self._model,
                 user,
                 n,
                 exclude_seen=exclude_seen,
@@ -411,47 +505,220 @@ class HeMF(Predicting):
 
         See `CommunityView`; ``n`` is how many typical and divisive ids are listed.
         """
-        from hemf.queries.communities import community_view
-
         side, n = check_choice("side", side, SIDES), check_int("n", n, low=1)
-        with self._turn:
-            return community_view(self, side, n)
+        with self._holder.lock:
+            return community_view(self._model, side, n)
 
     def biclusters(self) -> Biclusters:
         """Return size, mean rating and mean prediction of each user × item community.
 
         They are of the ratings that are kept; where these are not all, a `HistoryWarning` says so.
         """
-        from hemf.queries.communities import biclusters
-
-        with self._turn:
-            return biclusters(self)
+        with self._holder.lock:
+            return biclusters(self._model)
 
     def explain(self, user: Any, item: Any, *, n: int = 5) -> Explanation:
         """Return what went into a prediction: offsets, communities, rated items, uncertainty.
 
         Where not all of the user's ratings are kept, a `HistoryWarning` says so.
         """
-        from hemf.queries.explain import explain
-
         n = check_int("n", n, low=0)
-        with self._turn:
-            return explain(self, user, item, n)
+        with self._holder.lock:
+            return explain(self._model, user, item, n)
 
     # -- keeping -------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to one file; an existing one is replaced only once all is written."""
-        from hemf.persistence.model import save_model
+    def save(self, path: str | PathLike[str], *, expected: FileState | bool = True) -> None:
+        """Write the model to one file; an existing one is replaced only once all is written.
 
-        with self._turn:
-            self._fitted()
-            check_idle(self)
-            save_model(self, path)
+        With ``expected``, the state of the file as it was read, nothing is written if another
+        process has replaced it since.
+        """
+        with self._holder.lock:
+            fit = self._holder.idle_content()
+            save_model(self.get_params(), fit or self._fit, path, expected=expected)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> HeMF:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read a model that `save` wrote; it predicts to the bit what the saved one did."""
-        from hemf.persistence.model import load_model
+        params, fit = load_model(path)
+        model = cls(**params)
+        vars(model)["_held"] = ModelHolder(fit)
+        return model
 
-        return load_model(cls, path)
+    def add_batch(self, batch: Batch) -> None:
+        """Remember that a batch was applied; `hemf update` applies none twice."""
+        with self._holder.lock:
+            fit = self._fit
+            self._holder.replace(replace(fit, batches=remember(fit.batches, batch)))
+
+    # -- what was learnt -----------------------------------------------------------------------
+
+    @property
+    def state_(self) -> Component:
+        """Posterior of the ratings, as the batch fit or online learning keeps it."""
+        return self._model.state
+
+    @property
+    def n_users_(self) -> int:
+        """Number of users, including those without a rating."""
+        with self._holder.lock:
+            return self._model.sides["user"].n_rows
+
+    @property
+    def n_items_(self) -> int:
+        """Number of items, including those without a rating."""
+        with self._holder.lock:
+            return self._model.sides["item"].n_rows
+
+    @property
+    def n_user_communities_(self) -> int:
+        """Number of user communities found."""
+        with self._holder.lock:
+            return self._model.sides["user"].n_communities
+
+    @property
+    def n_item_communities_(self) -> int:
+        """Number of item communities found."""
+        with self._holder.lock:
+            return self._model.sides["item"].n_communities
+
+    @property
+    def n_ratings_(self) -> int:
+        """Number of ratings that the model has learnt from."""
+        with self._holder.lock:
+            return self._model.state.n_ratings
+
+    @property
+    def ratings_(self) -> Ratings:
+        """The ratings that were learnt, as far as they are kept."""
+        with self._holder.lock:
+            return self._model.ratings
+
+    @property
+    def held_out_(self) -> Ratings | None:
+        """Ratings held out by ``validation_fraction``."""
+        return self._model.held_out
+
+    @property
+    def global_mean_(self) -> float:
+        """Mean of the ratings, c."""
+        return self._model.mean
+
+    @property
+    def rating_scale_(self) -> float:
+        """Standard deviation of the ratings."""
+        return self._model.scale
+
+    @property
+    def rating_range_(self) -> tuple[float, float] | None:
+        """Range that predictions are clipped to."""
+        return self._model.rating_range
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ², on the scale of the ratings."""
+        with self._holder.lock:
+            return self._model.state.noise * self._model.scale**2
+
+    @property
+    def is_online_(self) -> bool:
+        """Whether the model has learnt online since it was fitted."""
+        return self._fit.learner is not None
+
+    @property
+    def has_moods_(self) -> bool:
+        """Whether raters' moods were learnt."""
+        return self._model.has_moods
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the batch fit has converged."""
+        return self._fit.converged
+
+    @property
+    def n_sweeps_(self) -> int:
+        """Number of sweeps done."""
+        with self._holder.lock:
+            return self._model.state.sweeps
+
+    @property
+    def history_(self) -> list[SweepReport]:
+        """Reports of the sweeps of the batch fit."""
+        return self._fit.history
+
+    @property
+    def batches_(self) -> tuple[Batch, ...]:
+        """The last batches that ``hemf update`` has applied, oldest first."""
+        return self._fit.batches
+
+    @property
+    def given_features_(self) -> dict[str, GivenFeatures]:
+        """Features given to `fit`, by side: how they are encoded, and those of newcomers."""
+        return dict(self._model.features)
+
+    @property
+    def elbo_(self) -> float:
+        """Lower bound of the ratings' log probability, of the model as it is.
+
+        It may differ from the last report's in ``history_`` by up to a few nats either way: since
+        then, merges may have been tried and the largest community put first. Where a held-out part
+        chose an earlier sweep, it is that sweep's.
+        """
+        with self._holder.lock:
+            return float(sum(self._model.state.bound_terms().values()))
+
+    @property
+    def elbo_history_(self) -> dict[str, Float64Array]:
+        """Lower bound after every sweep: ``"total"``, and each of its terms by name."""
+        reports = self.history_
+        names = reports[0].elbo_terms if reports else {}
+        by_term = {n: np.array([report.elbo_terms[n] for report in reports]) for n in names}
+        return {"total": np.array([report.elbo for report in reports]), **by_term}
+
+    @property
+    def levels_(self) -> Float64Array:
+        """The distinct ratings seen in training, ascending, as far as ratings are kept."""
+        with self._holder.lock:
+            return predictions.levels(self._model)
+
+    @property
+    def tail_freedom_(self) -> float:
+        """Degrees of freedom of ratings of rows whose noise is known; infinite if it is normal.
+
+        It is estimated from the residuals of the ratings that are kept. These are narrower than
+        those of other ratings, but of the same shape: that of the most likely Student-t
+        distribution of any scale, with 5 degrees at least.
+        """
+        with self._holder.lock:
+            return predictions.tail_freedom(self._model)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._holder.content is not None
+
+    # -- inner workings ------------------------------------------------------------------------
+
+    @property
+    def _holder(self) -> ModelHolder[Fit]:
+        """Holds what was learnt, and the lock that guards it."""
+        held: ModelHolder[Fit] | None = vars(self).get("_held")
+        if held is None:
+            held = vars(self).setdefault("_held", ModelHolder())
+        return held
+
+    @property
+    def _fit(self) -> Fit:
+        fit = self._holder.content
+        if fit is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet; call fit first"
+            )
+        return fit
+
+    @property
+    def _model(self) -> FittedModel:
+        return self._fit.model
+
+    def _settings(self) -> Settings:
+        options = fit_options(self)
+        return Settings(options, online_options(self, options), self.rng)

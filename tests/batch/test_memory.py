@@ -12,7 +12,6 @@ from sklearn.base import clone
 from hemf import HeMF, NotFittedError, ParameterError, Ratings
 from hemf._options import fit_options
 from hemf.batch import inputs
-from hemf.online import learner
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 
@@ -51,7 +50,7 @@ def traced_peak(model: HeMF, ratings: Ratings) -> int:
     ids=str,
 )
 def test_the_estimate_is_about_what_a_fit_takes(parameters, monkeypatch):
-    monkeypatch.setattr(learner, "prepare", lambda *arguments: None)  # what need not be done
+    monkeypatch.setattr("hemf.estimator.prepare", lambda *arguments: None)  # what need not be done
     model = HeMF(n_factors=20, tol=0.1, patience=1, max_sweeps=30, n_jobs=1, rng=0, **parameters)
     ratings = table(1000, 300)
     options = fit_options(model)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from hemf import HeMF, Ratings, evaluation
-from hemf.errors import ConvergenceWarning, DataError, ModelFileError, ParameterError
+from hemf.errors import DataError, ModelFileError, ParameterError
+from hemf.model.state import TrainingRecord
+from hemf.online.journal import ModelHolder
 
 SITTINGS, LEVEL, EXTRA, NOISE = 12, 0.5, 0.3, 0.3
 
@@ -119,7 +121,9 @@ def test_moods_are_saved_to_the_bit(model, parts, tmp_path):
 
 
 def test_a_file_without_times_cannot_have_moods(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "_table", replace(model._table, timestamps=None))
+    timeless = TrainingRecord(replace(model.ratings_, timestamps=None))
+    fit = replace(model._fit, model=replace(model._model, record=timeless))
+    monkeypatch.setitem(vars(model), "_held", ModelHolder(fit))
     with pytest.raises(ModelFileError, match="it has moods, and no times"):
         model.save(tmp_path / "m.hemf")
 
@@ -138,7 +142,6 @@ def test_times_must_be_as_many_as_pairs(model):
         model.predict("u1", ["i1", "i2"], timestamps=[1.0, np.nan])
 
 
-@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 def test_the_same_on_any_number_of_threads(parts):
     users, items, _, times = columns(parts[1])
     answers = [
@@ -199,8 +202,7 @@ def test_pairs_that_come_with_times_are_predicted_at_these(model, parts, tmp_pat
     )
     without = model.predict(frame[["user", "item"]])
     assert without.tolist() == model.predict(users, items).tolist()
-    with pytest.warns(ConvergenceWarning):
-        plain = HeMF(**SMALL, max_sweeps=2).fit(parts[0])
+    plain = HeMF(**SMALL, max_sweeps=2).fit(parts[0])
     frame["timestamp"] = "no time at all"  # and nobody looks
     assert plain.predict(frame).tolist() == plain.predict(users, items).tolist()
     with pytest.raises(DataError, match="timestamp"):

@@ -157,11 +157,12 @@ def test_a_saved_model_predicts_to_the_bit_what_it_did(world, model, tmp_path):
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert again.elbo_ == model.elbo_
-    kept = again._given["user"].encoder
+    kept = again.given_features_["user"].encoder
     assert kept.blocks == {"(numbers)": 4, "group": 2}
     row = pd.DataFrame({"user": ["new"], **{name: [0.5] for name in "abcd"}, "group": ["x"]})
     np.testing.assert_array_equal(
-        kept.encode(row)[1].toarray(), model._given["user"].encoder.encode(row)[1].toarray()
+        kept.encode(row)[1].toarray(),
+        model.given_features_["user"].encoder.encode(row)[1].toarray(),
     )
 
 
@@ -305,5 +306,5 @@ def test_bad_features_leave_the_estimator_as_it_was(world, message):
 def test_a_model_fitted_anew_without_features_forgets_them(world):
     fitted = HeMF(**FAST).fit(world.train, user_features=world.features)
     fitted.fit(world.train)
-    assert fitted._given == {}
+    assert fitted.given_features_ == {}
     assert fitted.partial_fit([(0, 0, 1.0)]).n_users_ == N_USERS - NEW

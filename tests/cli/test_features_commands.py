@@ -46,9 +46,11 @@ def test_a_fitted_file_predicts_newcomers_by_their_features(files, run_in):
     assert fit.code == 0, fit.err
     assert "things.tsv: title is another in every row, and is left out" in fit.err
     model = HeMF.load(files / "m.hemf")
-    assert model._given["user"].encoder.blocks == {"(numbers)": 1, "town": 2}
-    assert model._given["item"].encoder.blocks == {"kinds": 3}
-    assert model._given["user"].newcomers.ids.tolist() == list(range(80, 90))  # numbers, not text
+    assert model.given_features_["user"].encoder.blocks == {"(numbers)": 1, "town": 2}
+    assert model.given_features_["item"].encoder.blocks == {"kinds": 3}
+    assert model.given_features_["user"].newcomers.ids.tolist() == list(
+        range(80, 90)
+    )  # numbers, not text
     run = run_in("predict", "m.hemf", "test.csv", "--json", folder=files)
     means = {(row["user"], row["item"]): row["mean"] for row in run.json["predictions"]}
     rows = [line.split(",") for line in (files / "test.csv").read_text().splitlines()[1:]]
@@ -69,7 +71,7 @@ def test_several_files_tell_of_one_side(files, hemf, tmp_path):
     fit = hemf("fit", files / "train.csv", "-o", "two.hemf", "--user-features",
                files / "people.csv", "--user-features", more, *SMALL)  # fmt: skip
     assert fit.code == 0, fit.err
-    blocks = HeMF.load(tmp_path / "two.hemf")._given["user"].encoder.blocks
+    blocks = HeMF.load(tmp_path / "two.hemf").given_features_["user"].encoder.blocks
     assert blocks == {"(numbers) 1": 1, "(numbers) 2": 1, "town 1": 2}
 
 
@@ -88,7 +90,7 @@ def test_ids_stand_in_the_column_of_the_ratings_or_in_the_first(files, hemf, tmp
         fit = hemf("fit", "r.csv", "-o", "m.hemf", "--columns", "client,service,rating",
                    "--user-features", name, *SMALL)  # fmt: skip
         assert fit.code == 0, fit.err
-        given = HeMF.load(tmp_path / "m.hemf")._given["user"]
+        given = HeMF.load(tmp_path / "m.hemf").given_features_["user"]
         assert given.encoder.blocks == blocks
         assert len(given.newcomers) == 10  # of 90 that have features
 

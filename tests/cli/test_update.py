@@ -10,7 +10,7 @@ import pytest
 
 from hemf import HeMF
 from hemf._files import file_lock
-from hemf.persistence.model import KEPT, Batch, remember
+from hemf.online.batches import KEPT, Batch, remember
 
 KEYS = {
     "users", "items", "ratings", "new_users", "new_items", "changed", "removed", "user_communities",
@@ -331,7 +331,7 @@ def test_describe_says_what_is_in_a_model(hemf, kept):
     assert facts["ratings"] == model.n_ratings_
     assert facts["sweeps"] == model.n_sweeps_
     assert (facts["history"], facts["online"]) == ("full", True)
-    assert (facts["format_version"], facts["library_version"]) == (4, "0.1.0")
+    assert (facts["format_version"], facts["library_version"]) == (1, "0.1.0")
     assert [(batch["id"], batch["ratings"]) for batch in facts["batches"]] == [("monday", 4)]
     shown = hemf("describe", "m.hemf")
     assert "  monday  4 ratings" in shown.out

@@ -162,6 +162,6 @@ def test_a_call_leaves_nothing_to_garbage_collection():
 def test_all_dictionaries_of_a_state_are_kept():
     model = HeMF(n_factors=2, rng=0)
     model.partial_fit([(1, 2, 3.0), (2, 2, 4.0)])
-    state = model._learner.state
+    state = model._fit.learner.state
     found = [name for name, value in vars(state).items() if isinstance(value, dict)]
     assert sorted(found) == sorted(_mappings(type(state)))

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf._options import online_options
 from hemf.online.journal import Journal
-from hemf.online.learner import begin
+from hemf.online.learner import begin, updated
 from proofs.learners import assert_same_statistics, given
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -57,8 +56,10 @@ def fitted(history: str | int, dtype: str = "float64", **settings: Any) -> HeMF:
 
 def adopt(model: HeMF) -> HeMF:
     """Let a model go on online, without a rating to learn."""
-    learner = begin(model, np.empty(0, np.float32), online_options(model), Journal())
-    vars(model).update(model._taken(learner, np.empty(0, np.float32)))
+    settings, fit = model._settings(), model._fit
+    nothing = np.empty(0, np.float32)
+    learner = begin(fit, settings, nothing, Journal())
+    model._holder.replace(updated(fit, learner, settings.online, nothing, fit.model.features))
     return model
 
 

@@ -51,16 +51,16 @@ def test_beyond_the_buffer_the_history_is_what_was_asked_for(
     learner = model(history, 400)
     learner.fit(ratings[:200]) if begin == "fit" else learner.partial_fit(ratings[:200])
     learner.partial_fit(ratings[200:400])
-    assert learner._learner.ratings.n_ratings == 400
+    assert learner._fit.learner.ratings.n_ratings == 400
     users, items, values = (np.array(column) for column in zip(*ratings, strict=True))
     before = np.std(learner.predict(users, items) - values)
     learner.partial_fit(ratings[400:401])
     most = 0 if history == "none" else 4 * (N_USERS + N_ITEMS)
-    assert learner._learner.ratings.n_ratings <= most
+    assert learner._fit.learner.ratings.n_ratings <= most
     # Nothing is lost with the ratings that are summed up.
     assert np.std(learner.predict(users, items) - values) < 1.02 * before
     learner.partial_fit(ratings[401:])
-    assert learner._learner.ratings.n_ratings <= most
+    assert learner._fit.learner.ratings.n_ratings <= most
 
 
 @pytest.mark.parametrize("history", ["none", 4])
@@ -114,12 +114,12 @@ def test_an_exception_at_the_end_of_the_buffer_leaves_the_buffered_model(
         patched.setattr(eviction, "end_buffering", fails)
         with pytest.raises(MemoryError):
             learner.partial_fit(ratings[400:])
-    assert learner._learner.ratings.n_ratings == 400
+    assert learner._fit.learner.ratings.n_ratings == 400
     np.testing.assert_array_equal(
         before, learner.predict(np.arange(25), np.arange(25), return_std=True)
     )
     learner.partial_fit(ratings[400:])
-    assert learner._learner.ratings.n_ratings == 0
+    assert learner._fit.learner.ratings.n_ratings == 0
 
 
 @pytest.mark.parametrize("buffer", [-1, 0.5, "many"])

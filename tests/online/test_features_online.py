@@ -155,8 +155,8 @@ def test_newcomers_that_came_with_the_fit_are_met_with_their_features(world):
     assert model.predict(user, 0) == pytest.approx(forecast, abs=0.05)
     model.partial_fit([(user, 0, float(world.table[user, 0]))])
     given = model.state_.features["user"].together(model.n_users_)
-    encoder = model._given["user"].encoder
-    row = model._rows("user", [user])[0]
+    encoder = model.given_features_["user"].encoder
+    row = model._model.rows("user", [user])[0]
     wanted = encoder.encode((np.array([user]), world.users[[user]]))[1]
     np.testing.assert_allclose(given[[row]].toarray(), wanted.toarray())
 
@@ -372,7 +372,7 @@ def test_without_a_full_history_coefficients_stay(world, fitted, history):
 REFUSED: dict[str, Any] = {
     "user 3 at row 1 has features already": (np.array([3, 3]), np.eye(4)[:2]),
     "user 1 at row 1 holds an infinite number": np.array([[1.0] * 4, [np.inf] * 4]),
-    "3 columns instead of the 4 learnt from": np.ones((2, 3)),
+    "3 columns instead of the 4 of the fit": np.ones((2, 3)),
     "2 tables instead of 1": [np.ones((2, 4)), np.ones((2, 4))],
     "there are no rows": np.ones((0, 4)),
     "a matrix must hold numbers": (np.array([0]), np.array([["a"] * 4])),

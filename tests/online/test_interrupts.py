@@ -250,23 +250,27 @@ def test_threads_that_learn_take_turns(history, start):
 def test_a_batch_between_the_steps_of_a_stream_is_not_lost(monkeypatch):
     """Whatever moment of a stream's life another thread's batch comes in."""
     model = fitted()
-    real, turns = HeMF._turn, []
+    real, depth, turns = model._holder.lock, [0], []
 
     class Turn:
         """The model's lock; when it is free for the first time, another thread takes it."""
 
         def __enter__(self):
-            return real.__get__(model).__enter__()
+            real.acquire()
+            depth[0] += 1
 
         def __exit__(self, *error):
-            real.__get__(model).__exit__(*error)
-            turns.append(threading.current_thread())
-            if len(turns) == 1:
+            depth[0] -= 1
+            is_free = not depth[0]
+            real.release()
+            if is_free:
+                turns.append(threading.current_thread())
+            if is_free and len(turns) == 1:
                 other = threading.Thread(target=model.partial_fit, args=[MORE])
                 other.start()
                 other.join()
 
-    monkeypatch.setattr(HeMF, "_turn", property(lambda self: Turn()))
+    monkeypatch.setattr(model._holder, "lock", Turn())
     model.predict_then_learn([("u2", "i6", 3.0), ("u3", "i1", 2.0)])
     monkeypatch.undo()
     kept = triples(model.ratings_)

@@ -37,7 +37,7 @@ def test_measurements_add_up_to_the_fit_of_their_means(
         np.add.at(total, pairs, values)
         np.add.at(count, pairs, 1.0)
         learner.partial_fit((pairs // n_items, pairs % n_items, values.astype(np.float32)))
-    assert learner._learner.state.n_ratings == count.sum()
+    assert learner._fit.learner.state.n_ratings == count.sum()
     reference = HeMF(n_factors=3, rng=0, rating_range=None)
     reference.fit((rated // n_items, rated % n_items, total[rated] / count[rated]))
     errors = [
@@ -57,7 +57,7 @@ def test_a_batch_with_a_pair_twice_is_two_batches_with_it_once() -> None:
         learner = HeMF(**options).fit(first)
         for batch in batches:
             learner.partial_fit(batch)
-        counts.append(learner._learner.state.counts("user").tolist())
+        counts.append(learner._fit.learner.state.counts("user").tolist())
     assert counts[0] == counts[1] == [4, 1, 1]
 
 
@@ -65,16 +65,16 @@ def test_a_measurement_is_removed_by_its_rating_and_a_pair_by_itself() -> None:
     first = [("ann", "tea", 5.0), ("bob", "tea", 3.0), ("ann", "ale", 2.0), ("eve", "ale", 4.0)]
     again = [("ann", "tea", 4.0), ("ann", "tea", 3.0)]
     learner = HeMF(n_factors=2, duplicates="mean", rng=0).fit(first).partial_fit(again)
-    assert learner._learner.ratings.n_ratings == 4  # one pair is there three times
+    assert learner._fit.learner.ratings.n_ratings == 4  # one pair is there three times
     learner.partial_fit(removed=[("ann", "tea")])
-    assert learner._learner.state.counts("user").tolist() == [1, 1, 1]
+    assert learner._fit.learner.state.counts("user").tolist() == [1, 1, 1]
     bounded = HeMF(n_factors=2, duplicates="mean", history=8, rng=0).fit(first).partial_fit(again)
     bounded.partial_fit(removed=[("ann", "tea", 4.0)])
-    user = bounded._learner.state.stores["user"]
-    listed = bounded._learner.state.book.values[user.history.row(0)[1]]
+    user = bounded._fit.learner.state.stores["user"]
+    listed = bounded._fit.learner.state.book.values[user.history.row(0)[1]]
     assert sorted(listed.tolist()) == [2.0, 3.0, 5.0]
     bounded.partial_fit([("ann", "tea", 1.0)], previous=[3.0])
-    listed = bounded._learner.state.book.values[user.history.row(0)[1]]
+    listed = bounded._fit.learner.state.book.values[user.history.row(0)[1]]
     assert sorted(listed.tolist()) == [1.0, 2.0, 5.0]
 
 
@@ -104,5 +104,5 @@ def test_a_stream_of_measurements_is_learnt_one_at_a_time(
     pairs = rng.choice(rated, 400)
     values = table[pairs] + 0.1 * rng.normal(size=pairs.size)
     learner.predict_then_learn((pairs // 10, pairs % 10, values))
-    assert learner._learner.state.n_ratings == 400
+    assert learner._fit.learner.state.n_ratings == 400
     assert np.isfinite(learner.predict(np.arange(10), np.arange(10))).all()

@@ -193,7 +193,7 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
     model = HeMF(n_factors=2, rating_range=(-100, 100), rng=0)
     model.partial_fit([(user, item, 50.0 + user) for user in range(3) for item in range(3)])
     state, entered = learner(model), threading.Event()
-    turn = model._turn
+    turn = model._holder.lock
     original = OnlineState.predict_then_learn
 
     class Slow:
@@ -216,7 +216,7 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
         return forecasts, ticks
 
     monkeypatch.setattr(OnlineState, "predict_then_learn", watched)
-    monkeypatch.setattr(type(model), "_turn", property(lambda _: Slow()))
+    monkeypatch.setattr(model._holder, "lock", Slow())
     expected = model.predict_then_learn([(0, 7, 50.0)])
     centre, unit, forecasts = seen[0]
     assert expected[0] == pytest.approx(np.clip(centre + unit * forecasts[0], -100, 100))

@@ -142,53 +142,7 @@ def test_more_kinds_of_ratings_than_16_bits_tell_apart(history, tmp_path):
     assert np.isfinite(model.predict([0, 400, 500], 2)).all()
 
 
-def test_a_file_of_the_first_format_still_opens(tmp_path):
-    model = fitted()
-    model.save(tmp_path / "new")
-
-    def older(text: bytes) -> bytes:
-        manifest = json.loads(text)
-        manifest["version"] = 1
-        del manifest["online"]
-        for name in ("history", "forgetting", "refresh", "max_online_communities"):
-            del manifest["params"][name]
-        return json.dumps(manifest).encode()
-
-    rewritten(tmp_path / "new", tmp_path / "old", {MANIFEST: older})
-    old = HeMF.load(tmp_path / "old")
-    assert old.get_params() == model.get_params()
-    np.testing.assert_array_equal(everything(old), everything(model))
-    assert content(old.partial_fit(MORE), tmp_path) == content(model.partial_fit(MORE), tmp_path)
-
-
 NEW = ("leverage", "information")
-
-
-@pytest.mark.parametrize("online", [False, True])
-def test_a_file_from_before_rows_followed_features_opens_as_it_was(online, tmp_path):
-    model = fitted(implicit_features=True)
-    if online:
-        model.partial_fit(MORE)
-    bound = model.elbo_
-    model.save(tmp_path / "new")
-
-    def older(text: bytes) -> bytes:
-        manifest = json.loads(text)
-        manifest["version"] = 3
-        for side in manifest["sides"].values():
-            del side["regression"]["information"], side["regression"]["leverage"]
-        return json.dumps(manifest).encode()
-
-    places = [f"{place}/{name}.npy" for place in ("online/user", "online/item") for name in NEW]
-    gone = dict.fromkeys(places if online else [])
-    rewritten(tmp_path / "new", tmp_path / "old", {MANIFEST: older, **gone})
-    old = HeMF.load(tmp_path / "old")
-    np.testing.assert_array_equal(everything(old), everything(model))
-    assert old.elbo_ == pytest.approx(bound, rel=1e-9)
-    for side in old.state_.sides.values():
-        assert not side.regression.leverage.any()
-    old.partial_fit(MORE)
-    assert np.isfinite(everything(old)).all()
 
 
 # -- damage -------------------------------------------------------------------------------------
@@ -415,28 +369,6 @@ def test_a_copy_predicts_what_it_has_learnt(history, copied):
     before = twin.predict("u4", "i1")
     twin.partial_fit([("u4", "i0", 5.0), ("eve", "i6", 5.0)])  # no row is new
     assert twin.predict("u4", "i1") > before
-
-
-@pytest.mark.parametrize("history", ["full", 16, "none"])
-def test_files_older_than_an_option_of_the_fit_open(history, tmp_path: Path) -> None:
-    model = HeMF(n_factors=3, history=history, rng=0).partial_fit(TABLE)
-    model.save(tmp_path / "new.hemf")
-    with (
-        zipfile.ZipFile(tmp_path / "new.hemf") as new_file,
-        zipfile.ZipFile(tmp_path / "old.hemf", "w") as old_file,
-    ):
-        for name in new_file.namelist():
-            data = new_file.read(name)
-            if name == MANIFEST:
-                manifest = json.loads(data)
-                manifest["version"] = 2
-                del manifest["online"]["fit"]["moods"], manifest["online"]["followed"]
-                del manifest["moods"], manifest["features"]
-                data = json.dumps(manifest).encode()
-            old_file.writestr(name, data)
-    again = HeMF.load(tmp_path / "old.hemf")
-    users, items = ([row[side] for row in TABLE] for side in (0, 1))
-    assert (again.predict(users, items) == model.predict(users, items)).all()
 
 
 @pytest.mark.parametrize("history", ["none", 2])

@@ -12,11 +12,12 @@ from scipy.sparse import issparse
 
 from hemf import HeMF
 from hemf.data.vocabulary import Vocabulary
+from hemf.model.state import FittedModel
 from hemf.online.history import History, RatingBook
 from hemf.online.moods import OnlineMoods
 from hemf.online.store import RowArrays, RowStore
 
-CALLS = {"journal", "_pending", "_lock", "_prepared"}
+CALLS = {"journal", "lock", "prepared"}
 """Attributes that are of calls rather than of a model."""
 FOUND = {
     "_in_use",
@@ -114,7 +115,10 @@ def _content(thing: Any) -> dict[str, Any]:
     if is_dataclass(thing) or cached:
         own = {name: value for name, value in own.items() if name not in cached}
     if isinstance(thing, HeMF):
-        own.pop("_edition", None)
+        held = own.pop("_held", None)  # made when it is first looked for
+        own["fit"] = None if held is None else held.content
+    if isinstance(thing, FittedModel):
+        del own["version"], own["derived"]
     if type(thing).__name__ == "Learner":
         own.pop("_table", None)
     return own

@@ -92,7 +92,7 @@ def test_tails_are_heavier_the_fewer_ratings_tell_of_a_row(measured):
     said = measured.predict_distribution(users, items)
     taste = measured.predict(users, items, return_std=True, include_noise=False)[1]
     shapes = [
-        measured.state_.sides[side].noise_scales.shape[measured._rows(side, ids)]
+        measured.state_.sides[side].noise_scales.shape[measured._model.rows(side, ids)]
         for side, ids in (("user", users), ("item", items))
     ]
     assert np.isinf(measured.tail_freedom_)
@@ -158,7 +158,7 @@ def test_levels_may_be_given(measured):
 def test_measurements_have_no_levels_of_their_own(measured):
     with pytest.raises(DataError, match=r"different values: they are measured .* levels=\[1, 2"):
         measured.predict_proba(*pairs())
-    with pytest.raises(DataError, match="levels must rise"):
+    with pytest.raises(DataError, match="must be higher than the one before"):
         measured.predict_proba(*pairs(), levels=[3, 1])
 
 

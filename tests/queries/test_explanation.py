@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, DataError, HeMF
+from hemf.batch.inputs import standardised
 from hemf.batch.sweep import update_side
+from hemf.model.state import TrainingRecord
 from hemf.queries.explain import Explanation, rating_contributions
 
 ONE = {"max_user_communities": 1, "max_item_communities": 1}
@@ -224,13 +227,10 @@ def test_a_user_whose_ratings_were_all_held_out_has_no_reasons(model):
     state = model.state_
     ratings = model.ratings_.subset(np.arange(model.ratings_.n_ratings) >= 40)
     bare = HeMF(**model.get_params())
-    bare.__dict__.update(vars(model))
-    from dataclasses import replace
-
-    from hemf.batch.inputs import standardised
-
-    bare._table = ratings
-    vars(bare)["state_"] = replace(state, rows=standardised(ratings, np.float64))
+    state = replace(state, rows=standardised(ratings, np.float64))
+    components = {"ratings": state}
+    held = replace(model._model, components=components, record=TrainingRecord(ratings), derived={})
+    bare._holder.replace(replace(model._fit, model=held))
     user = model.ratings_.users.ids[0]
     why = bare.explain(user, 3)
     assert why.reasons == ()

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, HeMF, NotFittedError, ParameterError
+from hemf.model.state import TrainingRecord
 from hemf.queries.communities import _contrast, _well_known, community_vectors, json_id
 
 LEVELS = np.array([[4.5, 1.5], [1.5, 4.5], [3.0, 3.0]])  # of 3 kinds of users for 2 of items
@@ -225,8 +227,8 @@ def test_a_cell_without_ratings_has_no_mean(planted):
     group = np.array(list(model.communities("user").labels.values()))[users]
     kind = np.array([labels[i] for i in model.ratings_.items.ids])[items]
     part = HeMF(**model.get_params())
-    part.__dict__.update(vars(model))
-    part._table = model.ratings_.subset((group != 0) | (kind != 0))
+    record = TrainingRecord(model.ratings_.subset((group != 0) | (kind != 0)))
+    part._holder.replace(replace(model._fit, model=replace(model._model, record=record)))
     found = part.biclusters()
     assert found.size[0, 0] == 0
     assert np.isnan(found.mean_rating[0, 0])

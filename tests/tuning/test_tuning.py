@@ -180,7 +180,9 @@ def test_features_are_used_or_not_as_they_help(ratings):
     tried = [trial.settings["user_features"] for trial in found.trials]
     assert tried[0] is True
     assert False in tried
-    assert found.fit()._given.keys() == ({"user"} if found.settings["user_features"] else set())
+    assert found.fit().given_features_.keys() == (
+        {"user"} if found.settings["user_features"] else set()
+    )
 
 
 def test_moods_are_tried_where_there_are_times():

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf._checks import (
+    MAX_FACTORS,
     check_bool,
     check_callables,
     check_choice,
@@ -20,7 +21,6 @@ from hemf._checks import (
     check_rating_range,
     check_rng,
 )
-from hemf._options import MOST_FACTORS
 from hemf._typing import Array, Float32Array, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import Callbacks, Clock, Estimator, Limits, RatingRange
 from hemf.batch.inputs import validation_pairs
@@ -250,7 +250,7 @@ class SGD(Estimator["Descent", EpochReport]):
 
     def check_parameters(self) -> Schedule:
         """Check all parameters; an error names the parameter and its valid values."""
-        check_int("n_factors", self.n_factors, low=0, high=MOST_FACTORS)
+        check_int("n_factors", self.n_factors, low=0, high=MAX_FACTORS)
         check_int("epochs", self.epochs, low=1)
         check_number("start_scale", self.start_scale, low=0.0)
         check_rating_range(self.rating_range)

@@ -47,7 +47,12 @@ class FitOptions:
     moods: bool = False
     implicit_features: tuple[str, ...] = ()
     """The sides that have any."""
-    """Whether a stream that began from nothing makes features of its ratings."""
+    duplicates: str = "last"
+    """What to do with a pair rated twice."""
+    rating_range: str | tuple[float, float] | None = "observed"
+    """Range that predictions are clipped to."""
+    validation_fraction: float = 0.0
+    """Share of the ratings to hold out."""
     schedule: Schedule = field(default_factory=Schedule)
 
     @property

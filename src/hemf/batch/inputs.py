@@ -3,29 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from hemf._checks import (
+    resolve_rating_range,
+)
 from hemf._typing import Float64Array, Int64Array
 from hemf.batch.fit import FitOptions
+from hemf.batch.sweep import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
 from hemf.data.ratings import Ratings, Sparse, pairs_from_any
 from hemf.data.sources import read_columns
 from hemf.data.vocabulary import Vocabulary
-from hemf.engines.threads import chunk_bounds
+from hemf.engines.threads import Rows, chunk_bounds
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
 from hemf.model.features import HOW_MANY, RATED, Design, implicit_blocks
 from hemf.model.layout import Layout
 from hemf.model.ridge import DIRECT, PRECISE
+from hemf.model.state import GivenFeatures
 
-if TYPE_CHECKING:
-    from hemf.batch.sweep import BatchState
-    from hemf.engines.threads import Rows
+
+class FitInputs(NamedTuple):
+    """What a fit learns from, read and checked."""
+
+    train: Ratings
+    held_out: Ratings | None
+    rows: dict[str, Rows]
+    """Standardised training ratings of each side."""
+    rating_range: tuple[float, float] | None
+    designs: dict[str, Design]
+    features: dict[str, GivenFeatures]
+    validate: Callable[[BatchState], float] | None
+    """Error on the ratings that are held out."""
+    watch: Callable[[BatchState], float] | None
+    """Error on ratings given for validation."""
+
+
+def read_inputs(
+    ratings: Any,
+    y: Any,
+    columns: Any,
+    features: dict[str, Any],
+    validation: Any,
+    options: FitOptions,
+    rng: np.random.Generator,
+) -> FitInputs:
+    """Read and check everything that `hemf.HeMF.fit` is given, before anything is learnt."""
+    if y is not None:
+        users, items = pairs_from_any(ratings, columns)
+        ratings, columns = (users, items, y), None
+    data = Ratings.from_any(
+        ratings,
+        columns=columns,
+        duplicates=options.duplicates,
+        exact=options.dtype == np.float64,
+    )
+    if not data.n_ratings:
+        raise DataError("there are no ratings to learn from")
+    warn_of_equal(data)
+    if isinstance(options.rating_range, str):
+        warn_of_outlier(data)
+    if options.moods and data.timestamps is None:
+        raise DataError(
+            "moods are learnt from when ratings were given, and these have no timestamps; give a "
+            "fourth column with them, or set moods=False"
+        )
+    validated = options.validation_fraction > 0
+    check_memory(data, options, validated=validated)
+    train, held_out, validate = data, None, None
+    if validated:
+        train, held_out, validate = hold_out(data, options.validation_fraction, rng)
+    implicit = options.implicit_features
+    designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
+    check_memory(data, options, validated=validated, designs=designs)
+    rows = standardised(train, options.dtype)
+    limits = resolve_rating_range(options.rating_range, (data.minimum, data.maximum))
+    watch = None if validation is None else error_on(validation, train, limits)
+    return FitInputs(train, held_out, rows, limits, designs, given, validate, watch)
 
 
 FAR = 10.0
@@ -40,7 +99,6 @@ def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
     >>> rows["item"].values.tolist()
     [1.0, -1.0]
     """
-    from hemf.engines.threads import Rows
 
     def side(table: Sparse) -> Rows:
         # In float64: of large ratings that differ little, float32 would leave few digits.
@@ -193,10 +251,10 @@ def rated_pairs(
     return read.users.decode(), read.items.decode(), values, read.timestamps
 
 
-def explained_share(actual: Float64Array, predicted: Float64Array) -> float:
+def r2_score(actual: Float64Array, predicted: Float64Array) -> float:
     """Return R²; of ratings that are all equal, 1 if they are met and else 0.
 
-    >>> explained_share(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    >>> r2_score(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.5
     """
     if not actual.size:
@@ -210,18 +268,7 @@ def explained_share(actual: Float64Array, predicted: Float64Array) -> float:
 # What is known of users and items beside their ratings, as a fit takes it.
 
 
-@dataclass(frozen=True)
-class Given:
-    """Features of one side that were given to a fit: how they are encoded, and of newcomers."""
-
-    encoder: FeatureEncoder
-    newcomers: Vocabulary
-    """Ids that have features but no place among the rows."""
-    features: csr_array
-    """Of the newcomers, encoded."""
-
-
-def read_features(features: Any, side: str, known: Vocabulary) -> tuple[Given, csr_array]:
+def read_features(features: Any, side: str, known: Vocabulary) -> tuple[GivenFeatures, csr_array]:
     """Encode features of users or items; also return those of the rows that are known.
 
     A row without features has zeros, which is the mean of numbers and no label at all. Features of
@@ -251,7 +298,7 @@ def read_features(features: Any, side: str, known: Vocabulary) -> tuple[Given, c
             value=ids[0],
         )
     newcomers = Vocabulary([id for id, row in zip(ids, rows, strict=True) if row < 0])
-    given = Given(encoder, newcomers, csr_array(encoded[~here]))
+    given = GivenFeatures(encoder, newcomers, csr_array(encoded[~here]))
     return given, scatter_rows(csr_array(encoded[here]), rows[here], len(known))
 
 
@@ -261,7 +308,7 @@ def side_information(
     *,
     implicit: Collection[str],
     dtype: type[np.floating] = np.float64,
-) -> tuple[dict[str, Design], dict[str, Given]]:
+) -> tuple[dict[str, Design], dict[str, GivenFeatures]]:
     """Return the features of each side that has any, and what was given of them.
 
     ``implicit`` are the sides that have what ratings tell of who rated, too.

@@ -18,8 +18,9 @@ from hemf.model.bound import factors_term
 from hemf.model.communities import Statistics
 from hemf.model.moods import MoodPosterior, MoodPrior, MoodSums, learn_mood_prior, mood_at
 from hemf.model.noise import learn_scales, noise_term, scale_posterior
+from hemf.model.predictive import with_stranger
 from hemf.model.regression import Regression, regression_term
-from hemf.model.side import Side
+from hemf.model.side import Moments, Side
 
 FEW = 0.01  # what a row's ratings count, τ, where other rows are explained exactly
 NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings that are all explained leave no NaN behind
@@ -106,6 +107,24 @@ class BatchState:
         if as_given and self.moods is not None:
             values = self.moods.ratings[name]
         return rows.indices[span], values[span].astype(np.float64)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ratings are kept, which is always so."""
+        return True
+
+    @property
+    def is_online(self) -> bool:
+        """Whether learning changes the arrays in place."""
+        return False
+
+    def current_moments(self, name: str) -> Moments:
+        """Moments of a side's rows."""
+        return self.sides[name].moments
+
+    def with_stranger(self, name: str) -> Moments:
+        """Moments of a side's rows, and at the end those of an unknown row."""
+        return with_stranger(self.sides[name], None, self.counts(name))
 
     def copy(self) -> BatchState:
         """Return a state that can be swept without touching this one; the ratings are shared."""

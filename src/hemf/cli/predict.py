@@ -72,7 +72,7 @@ def predict(
         users, items, times = timed_pairs_from_any(
             pairs,
             arguments.parse_columns(columns),
-            timed=model._has_moods,
+            timed=model.has_moods_,
             users=known_ids.users,
             items=known_ids.items,
         )

@@ -105,7 +105,7 @@ def stream(
     check_plot_name(plot)
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
     read = read_rows(output, data, columns)
-    rows = ordered(read, order, warm_start, limit, seed)
+    rows = ordered(read, None if order is None else order.value, warm_start, limit, seed)
     judged: tuple[Any, ...] | None = None
     if test is not None:
         judged = read_test(output, test, columns, read)

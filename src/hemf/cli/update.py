@@ -16,7 +16,7 @@ from hemf.cli import arguments
 from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
 from hemf.cli.output import READ, WRITTEN, Output
 from hemf.errors import DataError, ParameterError
-from hemf.persistence.model import Batch, find, remember
+from hemf.online.batches import Batch, find
 
 if TYPE_CHECKING:
     from hemf import HeMF
@@ -83,7 +83,6 @@ def update(
     so that an update that was interrupted can simply be repeated.
     """
     from hemf import HeMF
-    from hemf.persistence.model import save_model
 
     told = [*(user_features or ()), *(item_features or ())]
     if data is None and removed is None and not told:
@@ -119,9 +118,9 @@ def update(
             return
         facts = learn(output, model, data, removed, previous, user_features, item_features, columns)
         batch = Batch(batch_id, digest, facts["ratings"])
-        model.batches_ = remember(model.batches_, batch)
+        model.add_batch(batch)
         with output.status(f"writing {place}"):
-            save_model(model, place, expected=expected)
+            model.save(place, expected=expected)
     facts = {**_facts(model, place, batch_id), **facts, "applied": True}
     output.result(facts, lambda: _show(output, facts))
 

@@ -208,6 +208,12 @@ class Ratings:
         """Number of ratings."""
         return self.by_user.nnz
 
+    def with_scale(self, mean: float, scale: float) -> Ratings:
+        """Return the same ratings with a mean and a scale that were computed before."""
+        twin = replace(self)
+        vars(twin)["mean"], vars(twin)["scale"] = mean, scale
+        return twin
+
     @cached_property
     def mean(self) -> float:
         """Mean of the ratings."""

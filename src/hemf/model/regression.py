@@ -213,11 +213,6 @@ class Regression:
         shift = np.asarray(features @ self.coefficients[:known], np.float64) + rest.mean
         return FeaturePrior(shift, leverage, rest.covariance)
 
-    def without_leverage(self) -> Regression:
-        """Return the same where what V is uncertain by has not reached the rows, as it once was."""
-        rows = self.design.n_rows
-        return replace(self, information=np.ones(rows), leverage=np.zeros(rows))
-
     def at_rest(self) -> Regression:
         """Return the same without the matrices that it was solved with; they are made if needed."""
         return replace(self)

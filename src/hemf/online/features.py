@@ -22,12 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, vstack
 
-from hemf._typing import OTHER, SIDES, Float64Array, Int64Array
-from hemf.batch.inputs import Given
+from hemf._typing import OTHER, Float64Array, Int64Array
 from hemf.batch.sweep import learn_features
 from hemf.data.features import as_parts
 from hemf.data.vocabulary import Vocabulary
-from hemf.errors import DataError, ParameterError
+from hemf.errors import DataError
 from hemf.model import ridge
 from hemf.model.features import RATED, Design, given_part, implicit_blocks
 from hemf.model.layout import lower_triangle, pack
@@ -35,13 +34,11 @@ from hemf.model.predictive import newcomer_moments
 from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.ridge import CovarianceSummary, Iterative, Solver
 from hemf.model.side import OnlineShift, Side
-from hemf.online import features as online_features
+from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online.store import RowStore
 
 if TYPE_CHECKING:
-    from hemf.estimator import HeMF
     from hemf.online.learner import Learner
-    from hemf.online.options import OnlineOptions
     from hemf.online.state import OnlineState
 
 
@@ -385,7 +382,7 @@ More = dict[str, tuple[list[Any], csr_array]]
 """Ids and encoded features of each side that there are any of."""
 
 
-def read_more(model: HeMF, features: dict[str, Any]) -> More:
+def read_more(model: FittedModel | None, features: dict[str, Any]) -> More:
     """Encode features as those of the fit were; labels that were not there say nothing."""
     more = {}
     for side, table in features.items():
@@ -394,11 +391,11 @@ def read_more(model: HeMF, features: dict[str, Any]) -> More:
     return more
 
 
-def given_at_fit(model: HeMF, side: str) -> Given:
-    """Return the features that a side was fitted with; an error where there were none."""
-    given = model._given.get(side)
+def given_at_fit(model: FittedModel | None, side: str) -> GivenFeatures:
+    """Return the features that a side was fitted with; DataError where there were none."""
+    given = None if model is None else model.features.get(side)
     if given is None:
-        begun = "was fitted" if hasattr(model, "state_") else "has to be fitted first, and not"
+        begun = "was fitted" if model is not None else "has to be fitted first, and not"
         raise DataError(
             f"{side}_features: what they mean is learnt by fit, and this model {begun} without "
             f"features of {side}s; call fit with them",
@@ -407,7 +404,7 @@ def given_at_fit(model: HeMF, side: str) -> Given:
     return given
 
 
-def visitor_row(model: HeMF, features: Any) -> csr_array:
+def visitor_row(model: FittedModel, features: Any) -> csr_array:
     """Encode the features of one visitor; names that a mapping lacks are missing values."""
     encoder = given_at_fit(model, "user").encoder
     tables: list[Any] = []
@@ -425,58 +422,43 @@ def visitor_row(model: HeMF, features: Any) -> csr_array:
     return encoder.encode(tables)[1]
 
 
-def take_more(given: Mapping[str, Given], learner: Learner, more: More) -> dict[str, Given]:
+def take_more(
+    given: Mapping[str, GivenFeatures], learner: Learner, more: More
+) -> dict[str, GivenFeatures]:
     """Give known rows their features; return those ``given`` with the others among newcomers'."""
     kept = dict(given)
     for side, (ids, encoded) in more.items():
-        rows = known(learner, side).rows(ids)
+        rows = learner.ids(side).rows(ids)
         here = rows >= 0
         if here.any():
-            online_features.give(learner.state, side, rows[here], csr_array(encoded[here]))
+            give(learner.state, side, rows[here], csr_array(encoded[here]))
         new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
-        kept[side] = _joined(kept[side], known(learner, side), new, csr_array(encoded[~here]))
+        kept[side] = _joined(kept[side], learner.ids(side), new, csr_array(encoded[~here]))
     return kept
 
 
-def introduce(all_given: Mapping[str, Given], learner: Learner, before: dict[str, int]) -> None:
+def introduce(
+    all_given: Mapping[str, GivenFeatures], learner: Learner, before: dict[str, int]
+) -> None:
     """Give the rows that were added since there were so many what is known of their ids."""
     for side, given in all_given.items():
-        ids = known(learner, side)
+        ids = learner.ids(side)
         if len(ids) > before[side] and len(given.newcomers):
             places = given.newcomers.rows(ids.ids[before[side] :])
             here = places >= 0
             if here.any():
                 rows = before[side] + np.flatnonzero(here)
                 encoded = csr_array(given.features[places[here]])
-                online_features.give(learner.state, side, rows, encoded)
+                give(learner.state, side, rows, encoded)
 
 
-def known(learner: Learner, side: str) -> Vocabulary:
-    """Return the ids of a side's rows."""
-    return learner.users if side == "user" else learner.items
-
-
-def sizes(learner: Learner) -> dict[str, int]:
-    """Return how many rows there are of each side."""
-    return {side: learner.state.stores[side].n_rows for side in SIDES}
-
-
-def check_beginning(model: HeMF, options: OnlineOptions) -> None:
-    """Refuse to begin from nothing where features could never be learnt of."""
-    if model.implicit_features and options.window != -1:
-        raise ParameterError(
-            f"implicit_features={model.implicit_features!r}: with no fit to begin with, what it "
-            "means to have rated something is learnt from all ratings so far; set "
-            'history="full", or call fit with some of the ratings first',
-            value=model.history,
-        )
-
-
-def _joined(given: Given, rows: Vocabulary, new: list[Any], encoded: csr_array) -> Given:
+def _joined(
+    given: GivenFeatures, rows: Vocabulary, new: list[Any], encoded: csr_array
+) -> GivenFeatures:
     """Return newcomers with more of them; those that have become rows since are left out."""
     ids = given.newcomers.ids.tolist()
     again = set(new)
     stay = np.array([id not in again and id not in rows for id in ids], bool)
     features = csr_array(vstack([given.features[stay], encoded]))
     kept = [id for id, stays in zip(ids, stay, strict=True) if stays]
-    return Given(given.encoder, Vocabulary([*kept, *new]), features)
+    return GivenFeatures(given.encoder, Vocabulary([*kept, *new]), features)

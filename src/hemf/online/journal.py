@@ -18,6 +18,7 @@ call, as new memory is far slower to write to.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import signal
 import sys
@@ -26,16 +27,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from hemf.errors import BusyError
-
-if TYPE_CHECKING:
-    from hemf.queries.fitted import Fitted
-
 
 Undo = Callable[[], None]
 
@@ -202,58 +199,126 @@ def generator_state(rng: np.random.Generator) -> Undo:
 
 
 # ------------------------------------------------------------------------------------------------
-# Calls that change a model wholly or not at all, whatever exception strikes, and wherever.
+# Calls that change a model wholly or not at all, whatever exception is raised, and wherever.
 #
 # An exception may come from another thread or from a signal handler, between any two steps of the
-# interpreter: within ``finally`` blocks, in functions that leave a context, in the code that
-# undoes
-# what was done. So nothing here depends on a step that has to follow another one.
+# interpreter: in ``finally`` blocks, in functions that leave a context, in the code that undoes a
+# call. So nothing here depends on one step following another.
 #
-# - A call first hangs itself on the model (``_pending``). From then on, to whoever asks the
-# model,
-#   the call is either still running or was cut short.
-# - It keeps what it is about to change in a `Journal`, before it is changed, and changes no
-#   attribute of the model. Its last step, one update of a dictionary within the interpreter,
-# gives
-#   the model its new attributes and takes the call off it: before that the model is the old one,
-#   with changes that will be undone, after it the new one.
-# - A call that was cut short is undone by whoever asks for the model's state next
-# (`Fitted.state_`,
-#   which every method does before anything else): as a rule by the call itself, on its way out.
-#   An undo that is cut short in turn stays on the model, and is begun again by the next.
-# - Whether a call is running must not be a flag, which an exception could leave at the wrong
-# value.
+# - A call first makes itself the pending one of the holder. From then on it is either still running
+#   or was interrupted.
+# - It records what it is about to change in a `Journal`, and does not touch the holder. Its last
+#   step, one assignment, replaces the content and clears the pending call: before it the content is
+#   the old one, with changes that will be undone, after it the new one.
+# - An interrupted call is undone by whoever reads the content next: as a rule by the call itself,
+#   on its way out. An undo that is interrupted stays pending, and is started again by the next.
+# - Whether a call is running must not be a flag, which an exception could leave at the wrong value.
 #   The interpreter knows it of generators, so a call is one: it runs from its only ``next`` until
-# it
-#   returns or raises. Therefore a signal handler that asks the model in the middle of a call, in
-# the
-#   same thread, does not undo it.
+#   it returns or raises. Therefore a signal handler that reads the model in the middle of a call,
+#   in the same thread, does not undo it.
 #
-# Other threads wait for the model's lock, which is taken by ``with`` and is part of the
-# interpreter:
-# between taking it and entering the block, as between leaving the block and releasing it, there
-# is
-# no step where CPython looks for signals or exceptions of other threads. So it cannot stay
-# locked.
+# Other threads wait for the holder's lock, which is taken by ``with`` and is part of the
+# interpreter: between taking it and entering the block, and between leaving the block and releasing
+# it, there is no step where CPython looks for signals or exceptions of other threads. So it cannot
+# stay locked.
+
+Content = TypeVar("Content")
+Work = Callable[[Journal], Content]
+"""Changes arrays, recording them in the journal before, and returns the new content."""
 
 
-Work = Callable[[Journal], dict[str, Any]]
-"""Changes things, which it keeps before, and returns the attributes that a model gets thereby."""
+class ModelHolder(Generic[Content]):
+    """Holds what an estimator has learnt; a call replaces it wholly or not at all."""
+
+    def __init__(self, content: Content | None = None) -> None:
+        self.lock = threading.RLock()
+        """Lock guarding concurrent predict and partial_fit."""
+        self._state: tuple[Content | None, Call[Content] | None] = (content, None)
+
+    @property
+    def content(self) -> Content | None:
+        """What was learnt, None before; an interrupted call is undone first."""
+        if self._state[1] is not None:
+            self.undo_interrupted()
+        return self._state[0]
+
+    def replace(self, content: Content) -> None:
+        """Replace the content, made elsewhere; the lock must be held."""
+        self.undo_interrupted()
+        self._state = content, None
+
+    def change(self, work: Work[Content]) -> None:
+        """Replace the content by what work returns; if it raises, everything is undone."""
+        call = Call(self, work)
+        try:
+            call.run()
+        finally:
+            self.undo_interrupted()
+            if self._state[1] is not call:
+                call.journal.close()
+
+    def undo_interrupted(self) -> None:
+        """Undo an interrupted call, if there is one; wait for one that runs in another thread."""
+        if self._state[1] is None:
+            return
+        with self.lock:
+            pending = self._state[1]
+            if pending is not None and not pending.is_running:
+                pending.journal.undo()
+                self._state = self._state[0], None
+                pending.journal.close()
+
+    def begin(self, call: Call[Content]) -> None:
+        """Make a call the pending one."""
+        self._state = self._state[0], call
+
+    def commit(self, content: Content) -> None:
+        """Replace the content, and let no call be pending: in one step."""
+        self._state = content, None
+
+    def idle_content(self) -> Content | None:
+        """Return the content; BusyError inside a call that changes it. The lock must be held.
+
+        Only a signal handler can be there: it runs in the thread that holds the lock.
+        """
+        content = self.content
+        if self._state[1] is not None:
+            raise BusyError(
+                "the model is learning, and a signal handler asks for a copy or a file of it in "
+                "the middle of that; let the handler set a flag, and save when partial_fit has "
+                "returned"
+            )
+        return content
+
+    def __deepcopy__(self, memo: dict[int, object]) -> ModelHolder[Content]:
+        with self.lock:
+            twin = type(self)(copy.deepcopy(self.idle_content(), memo))
+        memo[id(self)] = twin
+        return twin
+
+    def __getstate__(self) -> dict[str, Content | None]:
+        # A copy, made under the lock: what is pickled later must not change in the meantime.
+        return {"content": copy.deepcopy(self).content}
+
+    def __setstate__(self, state: dict[str, Content | None]) -> None:
+        self.lock = threading.RLock()
+        self._state = state["content"], None
 
 
-class Call:
+class Call(Generic[Content]):
     """A call that changes a model, and how to undo it."""
 
-    def __init__(self, model: Fitted, work: Work) -> None:
+    def __init__(self, holder: ModelHolder[Content], work: Work[Content]) -> None:
         self.journal = Journal()
-        steps = self._run(model, work)
+        steps = self._run(holder, work)
         assert isinstance(steps, GeneratorType)
         self._steps = steps
 
-    def _run(self, model: Fitted, work: Work) -> Generator[None, None, None]:
-        vars(model)["_pending"] = self
-        attributes = {**work(self.journal), "_pending": None}
-        vars(model).update(attributes)
+    def _run(
+        self, holder: ModelHolder[Content], work: Work[Content]
+    ) -> Generator[None, None, None]:
+        holder.begin(self)
+        holder.commit(work(self.journal))
         if False:
             yield  # a generator: the interpreter knows whether it is running
 
@@ -268,51 +333,9 @@ class Call:
         A generator that has ended refers to nothing. One that waited at a ``yield`` would refer to
         this object, which refers to it: only garbage collection would free them, and with them the
         ratings of the call. A collection of all objects of the process takes longer than dozens of
-        calls, and each such call would bring the next one nearer.
+        calls.
         """
         next(self._steps, None)
-
-
-def change(model: Fitted, work: Work) -> None:
-    """Let work change a model: to its end, or not at all."""
-    call = Call(model, work)
-    try:
-        call.run()
-    finally:
-        settle(model)
-        if vars(model).get("_pending") is not call:
-            call.journal.close()
-
-
-def settle(model: Fitted) -> None:
-    """Undo a call that was cut short, if there is one; wait for one that is running elsewhere."""
-    if vars(model).get("_pending") is None:
-        return
-    with lock_of(model):
-        pending: Call | None = vars(model).get("_pending")
-        if pending is not None and not pending.is_running:
-            pending.journal.undo()
-            vars(model)["_pending"] = None
-            pending.journal.close()
-
-
-def check_idle(model: Fitted) -> None:
-    """Raise BusyError inside a call that changes the model; its lock must be held.
-
-    Only a signal handler can be there: it runs in the thread that holds the lock.
-    """
-    settle(model)
-    if vars(model).get("_pending") is not None:
-        raise BusyError(
-            "the model is learning, and a signal handler asks for a copy or a file of it in the "
-            "middle of that; let the handler set a flag, and save when partial_fit has returned"
-        )
-
-
-def lock_of(model: Fitted) -> threading.RLock:
-    """Return what threads that ask a model, or let it learn, wait for."""
-    lock: threading.RLock = vars(model).setdefault("_lock", threading.RLock())
-    return lock
 
 
 # ------------------------------------------------------------------------------------------------

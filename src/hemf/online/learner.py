@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hemf._checks import check_rating_range, check_rng
-from hemf._options import fit_options, online_options
+from hemf._checks import (
+    check_rng,
+)
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
-from hemf.batch.fit import one_blas_thread
+from hemf.batch.callbacks import SweepReport
+from hemf.batch.fit import FitOptions, one_blas_thread
 from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
 from hemf.data.columns import CodedIds
@@ -20,10 +23,18 @@ from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolv
 from hemf.data.sources import Columns
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
+from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import adoption, binding, guards
-from hemf.online.features import check_beginning, introduce, read_more, sizes, take_more
+from hemf.online.batches import Batch
+from hemf.online.features import introduce, read_more, take_more
 from hemf.online.history import RatingBook
-from hemf.online.journal import Journal, change, generator_state, mappings_of, uninterrupted
+from hemf.online.journal import (
+    Journal,
+    ModelHolder,
+    generator_state,
+    mappings_of,
+    uninterrupted,
+)
 from hemf.online.moods import OnlineMoods
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.requests import (
@@ -42,10 +53,6 @@ from hemf.online.requests import (
 from hemf.online.state import OnlineState
 from hemf.online.store import MOST_PARTS
 from hemf.online.sums import spread
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
-
 
 MOST_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
 MARGIN = 4  # times that must be available
@@ -83,7 +90,6 @@ def prepare(
     except MemoryError:
         return None
     binding.make_ready(ready.state)
-    import_module("hemf.online.learner")  # which imports this module
     return ready
 
 
@@ -183,6 +189,15 @@ class Learner:
         self.state.savepoint()
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Number of rows of each side."""
+        return {side: self.state.stores[side].n_rows for side in SIDES}
+
+    def ids(self, side: str) -> Vocabulary:
+        """Ids of a side's rows."""
+        return self.users if side == "user" else self.items
+
+    @property
     def ratings(self) -> Ratings:
         """The ratings in the history, which need not be all that were learnt."""
         if self._table is None or self._table_of != self.state.changes:
@@ -202,40 +217,121 @@ class Learner:
         return self._table
 
 
-def begin(model: HeMF, values: Array, options: OnlineOptions, journal: Journal) -> Learner:
-    """Return a learner that goes on from a fitted model, or starts from nothing.
+class Settings(NamedTuple):
+    """The checked parameters of an estimator that learns online."""
+
+    fit: FitOptions
+    online: OnlineOptions
+    rng: int | np.random.Generator | None
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Everything that an estimator has after learning."""
+
+    model: FittedModel
+    history: list[SweepReport]
+    """Reports of the sweeps of the last batch fit."""
+    converged: bool
+    """Whether that fit has converged."""
+    batches: tuple[Batch, ...] = ()
+    """The last batches that ``hemf update`` has applied, oldest first."""
+    learner: Learner | None = None
+    """What learns online; None after a batch fit."""
+    prepared: Adopted | None = None
+    """What the first `partial_fit` after a fit continues from, where the fit has made it."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Fit:
+        kept = {own.name: getattr(self, own.name) for own in fields(self)} | {"prepared": None}
+        return Fit(**{name: deepcopy(value, memo) for name, value in kept.items()})
+
+
+def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) -> Learner:
+    """Return a learner that continues from a fit, or starts from nothing.
 
     ``values`` are ratings that may be looked at to begin with. Whatever the learner will do can
     be undone with the journal.
     """
-    learner: Learner | None = getattr(model, "_learner", None)
-    if learner is not None:
-        _check_change(learner.state.options, options)
-        learner.keep(journal)
-        return learner
-    rng = check_rng(model.rng)
+    options = settings.online
+    if fit is not None and fit.learner is not None:
+        _check_change(fit.learner.state.options, options)
+        fit.learner.keep(journal)
+        return fit.learner
+    rng = check_rng(settings.rng)
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
-    if hasattr(model, "state_"):
-        prepared = model._prepared
+    if fit is not None:
+        prepared = fit.prepared
         if prepared is None or not suits(prepared, options):
-            assert isinstance(model.state_, BatchState)
-            prepared = adopted(model.state_, model._table, model.global_mean_, options)
+            state = fit.model.state
+            assert isinstance(state, BatchState)
+            prepared = adopted(state, fit.model.ratings, fit.model.mean, options)
         learner = Learner(*prepared)
         learner.keep(journal)
         learner.state.rng = rng
         return learner
-    check_beginning(model, options)
-    limits = check_rating_range(model.rating_range)
-    if isinstance(limits, tuple):
+    _check_beginning(settings)
+    limits = options.declared_range
+    if limits is not None:
         centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
     else:
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = adoption.begin(
-        OnlineState, fit_options(model), options, centre=centre, unit=unit, rng=rng
-    )
+    state = adoption.begin(OnlineState, settings.fit, options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
+
+
+def _check_beginning(settings: Settings) -> None:
+    """Raise ParameterError where a start from nothing could never learn from features."""
+    implicit = settings.fit.implicit_features
+    if implicit and settings.online.window != ALL:
+        given = True if len(implicit) == len(SIDES) else implicit[0]
+        raise ParameterError(
+            f"implicit_features={given!r}: with no fit to begin with, what it means to have rated "
+            'something is learnt from all ratings so far; set history="full", or call fit with '
+            "some of the ratings first",
+            value=given,
+        )
+
+
+def updated(
+    fit: Fit | None,
+    learner: Learner,
+    options: OnlineOptions,
+    values: Array,
+    features: Mapping[str, GivenFeatures],
+) -> Fit:
+    """Return the fit after a learner has learnt these ratings."""
+    state = learner.state
+    before = None if fit is None else fit.model
+    model = FittedModel(
+        components={"ratings": state},
+        record=learner,
+        mean=state.centre,
+        scale=state.unit,
+        rating_range=_rating_range(before, state, options, values),
+        features=features,
+        held_out=None if before is None else before.held_out,
+        version=1 if before is None else before.version + 1,
+    )
+    if fit is None:
+        return Fit(model, history=[], converged=False, learner=learner)
+    return replace(fit, model=model, learner=learner, prepared=None)
+
+
+def _rating_range(
+    before: FittedModel | None, state: OnlineState, options: OnlineOptions, values: Array
+) -> tuple[float, float] | None:
+    """Return the range that predictions are clipped to once these ratings are learnt."""
+    if not isinstance(options.rating_range, str):
+        return options.rating_range
+    if state.observed is not None:
+        return state.observed.low, state.observed.high
+    known = None if before is None else before.rating_range
+    ends = [] if known is None else list(known)
+    if values.size:
+        ends += [float(values.min()), float(values.max())]
+    return (min(ends), max(ends)) if ends else None
 
 
 def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
@@ -252,9 +348,9 @@ def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
         )
 
 
-def _times(model: HeMF, read: Columns) -> Int64Array | None:
-    """Return when ratings were given, where the model asks for that."""
-    if not model._has_moods:
+def _times(fit: Fit | None, settings: Settings, read: Columns) -> Int64Array | None:
+    """Return when ratings were given, where the model needs it."""
+    if not (settings.fit.moods if fit is None else fit.model.has_moods):
         return None
     if read.timestamps is None:
         raise DataError(
@@ -268,7 +364,8 @@ def _times(model: HeMF, read: Columns) -> Int64Array | None:
 
 
 def partial_fit(
-    model: HeMF,
+    holder: ModelHolder[Fit],
+    settings: Settings,
     ratings: Any,
     y: Any,
     *,
@@ -278,18 +375,17 @@ def partial_fit(
     features: dict[str, Any],
 ) -> None:
     """See `hemf.HeMF.partial_fit`; ``features`` are those of each side, or None."""
-    options = online_options(model)
-    users, items = model._vocabularies()
-    is_new = not hasattr(model, "state_")
+    options, fit = settings.online, holder.content
+    users, items = _vocabularies(fit)
     empty = _is_empty(ratings)
     if empty and y is not None and np.size(y):
         raise DataError(f"there are {np.size(y)} ratings in y, and no pairs that they are of")
     if removed is not None and _is_empty(removed):
         removed = None
     read = None if empty else read_in_order(ratings, y, columns, users=users, items=items)
-    more = read_more(model, features)
+    more = read_more(None if fit is None else fit.model, features)
     if read is None and removed is None and not more:
-        if is_new:
+        if fit is None:
             raise DataError("there are no ratings to learn from")
         return
     if read is None:
@@ -300,46 +396,47 @@ def partial_fit(
     else:
         assert read.ratings is not None
         values, user_ids, item_ids = read.ratings, read.users, read.items
-        times = _times(model, read)
+        times = _times(fit, settings, read)
     before = given_before(previous, values.size)
-    check_range(model, values)
+    check_range(options.declared_range, values)
     if previous is not None and user_ids is not None and item_ids is not None:
         check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
-    measured = model.duplicates == "mean"  # every rating of a pair counts
+    measured = options.duplicates == "mean"  # every rating of a pair counts
     if user_ids is not None and item_ids is not None and values.size and not measured:
         user_ids, item_ids, values, before, times = resolve_duplicates(
-            user_ids, item_ids, values, before, model.duplicates, times
+            user_ids, item_ids, values, before, options.duplicates, times
         )
     taken = None
     if removed is not None:
-        if is_new:
+        if fit is None:
             raise DataError("nothing has been learnt yet, so no rating can be removed")
         taken = read_removed(removed, columns, users, items, needs_rating=options.window != ALL)
+    known_range = None if fit is None else fit.model.rating_range
     warning: str | None = None
 
-    def learn(journal: Journal) -> dict[str, Any]:
+    def learn(journal: Journal) -> Fit:
         nonlocal taken, warning
-        learner = begin(model, values, options, journal)
+        learner = begin(fit, settings, values, journal)
         state = learner.state
         check_proportion(state, values)
         if taken is not None:
             taken = measurements(state, taken)
             check_removed(learner, taken, user_ids, item_ids)
-            check_possible(model, "removed", taken.values)
+            check_possible(known_range, "removed", taken.values)
             check_on_record(state, "removed", taken.users, taken.items, taken.values)
-        check_possible(model, "previous", before)
+        check_possible(known_range, "previous", before)
         if previous is not None and user_ids is not None and item_ids is not None:
             known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
             check_on_record(state, "previous", *known, before)
-        warn_far(state, _observed_range(model), values)
-        before_this = sizes(learner)
+        warn_far(state, _observed_range(fit, options), values)
+        before_this = learner.sizes
         codes = state.book.codes(values)
         old = np.full(values.size, -1, np.int64)
         is_given = ~np.isnan(before)
         if is_given.any():
             old[is_given] = state.book.codes(before[is_given])
         state.follow(options)
-        given = take_more(model._given, learner, more)
+        given = take_more({} if fit is None else fit.model.features, learner, more)
         user_rows = _numbered(state, "user", learner.users, user_ids)
         item_rows = _numbered(state, "item", learner.items, item_ids)
         introduce(given, learner, before_this)
@@ -357,18 +454,25 @@ def partial_fit(
                 listed = state.recall(taken.users, taken.items, taken.values)
                 gone = np.where(listed >= 0, listed, gone)
             old = np.concatenate([gone, old])
-            if times is not None:  # those of what is taken back nobody asks for
+            if times is not None:  # the times of removed ratings are not needed
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
             with finite(state):
                 state.absorb(user_rows, item_rows, codes, old, when)
         warning = guards.take_note(state, errors)
-        return {**model._taken(learner, values), "_given": given}
+        return updated(fit, learner, options, values, given)
 
     with uninterrupted(), one_blas_thread():
-        change(model, learn)
+        holder.change(learn)
     if warning is not None:
         warn_caller(warning, StreamWarning)
+
+
+def _vocabularies(fit: Fit | None) -> tuple[Vocabulary, Vocabulary]:
+    """Ids of users and items; none before anything is learnt."""
+    if fit is None:
+        return Vocabulary(), Vocabulary()
+    return fit.model.record.users, fit.model.record.items
 
 
 def _forecast_errors(
@@ -384,17 +488,18 @@ def _forecast_errors(
 
 
 def predict_then_learn(
-    model: HeMF, ratings: Any, y: Any, *, columns: Any
+    holder: ModelHolder[Fit], settings: Settings, ratings: Any, y: Any, *, columns: Any
 ) -> tuple[Float64Array, Float64Array]:
     """See `hemf.HeMF.predict_then_learn`; also return the seconds that each rating took."""
-    users, items = model._vocabularies()
-    if _is_empty(ratings) and not np.size(y if y is not None else ()) and hasattr(model, "state_"):
+    options, first = settings.online, holder.content
+    users, items = _vocabularies(first)
+    if _is_empty(ratings) and not np.size(y if y is not None else ()) and first is not None:
         return np.empty(0), np.empty(0)
     read = read_in_order(ratings, y, columns, users=users, items=items)
     assert read.ratings is not None
     values = np.ascontiguousarray(read.ratings)
-    times = _times(model, read)
-    check_range(model, values)
+    times = _times(first, settings, read)
+    check_range(options.declared_range, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
     lowest = np.minimum.accumulate(values)
     highest = np.maximum.accumulate(values)
@@ -403,20 +508,23 @@ def predict_then_learn(
     warning: str | None = None
     at = 0
 
-    def learn(journal: Journal) -> dict[str, Any]:
+    def learn(journal: Journal) -> Fit:
         nonlocal stream, block, warning
+        fit = holder.content
         if stream is None:
-            stream = _Stream.begin(model, read, values, journal)
+            stream = _Stream.begin(fit, settings, read, values, journal)
         else:
             stream.learner.keep(journal)
         begun = time.perf_counter()
         learner, state = stream.learner, stream.learner.state
         part = slice(at, min(values.size, at + state.block))
-        known = model._taken(learner, values[:0])["rating_range_"]
-        before, centre, unit = sizes(learner), state.centre, state.unit
+        model = None if fit is None else fit.model
+        known = _rating_range(model, state, options, values[:0])
+        given = {} if model is None else model.features
+        before, centre, unit = learner.sizes, state.centre, state.unit
         codes = state.book.codes(values[part])
         rows = stream.rows(part)
-        introduce(model._given, learner, before)
+        introduce(given, learner, before)
         with finite(state):
             forecasts, ticks = state.predict_then_learn(
                 rows["user"], rows["item"], codes, None if times is None else times[part]
@@ -426,24 +534,20 @@ def predict_then_learn(
         errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2
         warning = guards.take_note(state, errors) or warning
         block = _Block(part, known, expected_, ticks, begun)
-        return model._taken(learner, values[part])
+        return updated(fit, learner, options, values[part], given)
 
     while at < values.size:
-        with model._turn, uninterrupted(), one_blas_thread():
-            fresh = at == 0 and not hasattr(model, "state_")
-            change(model, learn)
+        with holder.lock, uninterrupted(), one_blas_thread():
+            fresh = at == 0 and holder.content is None
+            holder.change(learn)
         from hemf.kernels.clock import seconds as in_seconds
 
         assert block is not None
         part, forecasts = block.part, block.forecasts
         seconds[part] = in_seconds(block.ticks, time.perf_counter() - block.begun)
-        if (
-            fresh
-            and block.known is None
-            and not isinstance(check_rating_range(model.rating_range), tuple)
-        ):
+        if fresh and block.known is None and options.declared_range is None:
             forecasts[0] = 0.0
-        expected[part] = _clipped(model, forecasts, block.known, lowest, highest, part)
+        expected[part] = _clipped(options, forecasts, block.known, lowest, highest, part)
         at = part.stop
     if warning is not None:
         warn_caller(warning, StreamWarning)
@@ -471,13 +575,15 @@ class _Stream:
     draws: dict[str, np.random.Generator]
 
     @classmethod
-    def begin(cls, model: HeMF, read: Columns, values: Array, journal: Journal) -> _Stream:
-        options = online_options(model)
+    def begin(
+        cls, fit: Fit | None, settings: Settings, read: Columns, values: Array, journal: Journal
+    ) -> _Stream:
+        options = settings.online
         # The first rating alone: later ones are not known yet.
-        learner = begin(model, values[:1], options, journal)
+        learner = begin(fit, settings, values[:1], journal)
         state = learner.state
         check_proportion(state, values)
-        warn_far(state, _observed_range(model), values)
+        warn_far(state, _observed_range(fit, options), values)
         state.follow(options)
         arrivals = {
             "user": Arrivals(learner.users, read.users),
@@ -511,10 +617,15 @@ class _Stream:
 
 
 def _clipped(
-    model: HeMF, forecasts: Float64Array, known: Any, lowest: Any, highest: Any, part: slice
+    options: OnlineOptions,
+    forecasts: Float64Array,
+    known: tuple[float, float] | None,
+    lowest: Array,
+    highest: Array,
+    part: slice,
 ) -> Float64Array:
     """Clip forecasts to the range that was known when each of them was made."""
-    limits = check_rating_range(model.rating_range)
+    limits = options.rating_range
     if limits is None:
         return forecasts
     if isinstance(limits, tuple):
@@ -530,10 +641,9 @@ def _clipped(
     return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
 
 
-def check_range(model: Any, values: Array) -> None:
-    """Refuse ratings outside a range that was declared."""
-    limits = check_rating_range(model.rating_range)
-    if isinstance(limits, tuple):
+def check_range(limits: tuple[float, float] | None, values: Array) -> None:
+    """Raise DataError for ratings outside a range that was declared."""
+    if limits is not None:
         outside = (values < limits[0]) | (values > limits[1])
         if outside.any():
             row = int(outside.argmax())
@@ -546,12 +656,10 @@ def check_range(model: Any, values: Array) -> None:
             )
 
 
-def _observed_range(model: Any) -> tuple[float, float] | None:
-    """Range of the ratings learnt so far; None where a range was declared, or none is wanted."""
-    if not isinstance(check_rating_range(model.rating_range), str):
-        return None
-    known: tuple[float, float] | None = getattr(model, "rating_range_", None)
-    return known
+def _observed_range(fit: Fit | None, options: OnlineOptions) -> tuple[float, float] | None:
+    """Range of the ratings learnt so far; None where it is declared or not wanted."""
+    is_observed = fit is not None and isinstance(options.rating_range, str)
+    return fit.model.rating_range if fit is not None and is_observed else None
 
 
 def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | None) -> Int64Array:

@@ -31,3 +31,12 @@ class OnlineOptions:
     most_parts: int = MOST_PARTS
     refresh: float = 0.0
     """Rows with the oldest information that are refreshed too, for each rating learnt."""
+    duplicates: str = "last"
+    """What to do with a pair rated twice in one batch."""
+    rating_range: str | tuple[float, float] | None = "observed"
+    """Range that predictions are clipped to."""
+
+    @property
+    def declared_range(self) -> tuple[float, float] | None:
+        """The rating range where it was declared as two numbers."""
+        return self.rating_range if isinstance(self.rating_range, tuple) else None

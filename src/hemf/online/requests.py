@@ -22,13 +22,11 @@ from hemf.online.history import RatingBook
 from hemf.online.state import OnlineState
 
 if TYPE_CHECKING:
-    from hemf.estimator import HeMF
     from hemf.online.learner import Learner
 
 
-def check_possible(model: HeMF, called: str, values: Array) -> None:
-    """Refuse what is said to have been given and lies outside of all that ever was."""
-    known = getattr(model, "rating_range_", None)
+def check_possible(known: tuple[float, float] | None, called: str, values: Array) -> None:
+    """Raise DataError for removed or previous ratings outside the observed range."""
     if known is None:
         return
     # In float32, which ratings may have been kept in.

@@ -355,6 +355,16 @@ class OnlineState(Undoable):
             for name in SIDES:
                 self.refresh(name, np.arange(self.stores[name].n_rows), learn=False)
 
+    @property
+    def is_online(self) -> bool:
+        """Whether learning changes the arrays in place."""
+        return True
+
+    def current_moments(self, name: str) -> Moments:
+        """Moments of a side's rows; those without a rating are what their features say."""
+        online_features.welcome(self, name)
+        return self.sides[name].moments
+
     def with_stranger(self, name: str) -> Moments:
         """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
         moments = self.stores[name].moments_and(*self.sides[name].stranger)

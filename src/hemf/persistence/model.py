@@ -10,21 +10,29 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hemf._files import FileState
 from hemf._typing import SIDES
+from hemf.batch.callbacks import SweepReport
 from hemf.batch.inputs import standardised
+from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import ModelFileError, ParameterError
+from hemf.model.side import Side
+from hemf.model.state import FittedModel, TrainingRecord
+from hemf.online import batches
+from hemf.online.learner import Fit, Learner
+from hemf.online.state import OnlineState
 from hemf.persistence.archive import (
     Archive,
     FileArchive,
@@ -46,41 +54,39 @@ from hemf.persistence.checks import (
     require,
     require_positive,
 )
-from hemf.persistence.online import describe_moods, restore_moods
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
-
+from hemf.persistence.online import (
+    describe_given,
+    describe_moods,
+    describe_online,
+    restore_given,
+    restore_moods,
+    restore_online,
+)
 
 FORMAT = "hemf-model"
-VERSION = 4  # since 2, models that learn online; 3, features and moods; 4, doubts of features
+VERSION = 1
 MANIFEST = "manifest.json"
 
 _PLAIN = ("noise", "unit", "sweeps", "seeded_at", "squared_error")
-_FITTED = ("global_mean_", "rating_scale_", "rating_range_", "converged_")
-_Model = TypeVar("_Model", bound="HeMF")
+_SCALE = ("mean", "scale", "rating_range")
 
 
 def save_model(
-    model: HeMF, path: str | os.PathLike[str], *, expected: FileState | bool = True
+    params: Mapping[str, Any],
+    fit: Fit,
+    path: str | os.PathLike[str],
+    *,
+    expected: FileState | bool = True,
 ) -> None:
     """Write a fitted model to one file, all of it or nothing.
 
     The model is checked first as `load_model` does: one that could not be read again replaces
     nothing. ``expected`` is that of `hemf._files.atomic_write`. Equal models give equal files.
-
-    >>> import tempfile
-    >>> from hemf import HeMF
-    >>> model = HeMF(n_factors=1, max_sweeps=1).fit([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> path = Path(tempfile.mkdtemp()) / "model.hemf"
-    >>> save_model(model, path)
-    >>> load_model(HeMF, path).predict("ann", "tea") == model.predict("ann", "tea")
-    np.True_
     """
-    manifest, members = _described(model)
+    manifest, members = _described(params, fit)
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
     try:
-        _read_model(type(model), MemoryArchive(members), json.loads(text))
+        _read_fit(MemoryArchive(members), json.loads(text))
     except Exception as error:
         raise ModelFileError(
             f"{path} was left as it was: the model is damaged ({error or type(error).__name__}) "
@@ -90,14 +96,13 @@ def save_model(
     write_archive(path, {MANIFEST: text, **members}, expected=expected)
 
 
-def _described(model: HeMF) -> tuple[dict[str, Any], Members]:
+def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Members]:
     """Return what is plain in a model, and its arrays by the names of their members."""
-    from hemf.persistence.online import describe_given, describe_online
-
-    state, held_out, learner = model._fitted(), model.held_out_, model._learner
+    model, learner = fit.model, fit.learner
+    state, held_out = model.state, model.held_out
     sides = state.sides if learner is None else learner.state.current_sides()
     # What is learnt online is kept in the order it came, among what is needed to go on.
-    ratings = model.ratings_ if learner is None else _no_ratings(learner.users, learner.items)
+    ratings = model.ratings if learner is None else _no_ratings(learner.users, learner.items)
     if held_out is not None and learner is not None:  # users and items may have come since
         held_out = Ratings.from_any(held_out, users=learner.users, items=learner.items)
     members: Members = {}
@@ -105,7 +110,7 @@ def _described(model: HeMF) -> tuple[dict[str, Any], Members]:
         "format": FORMAT,
         "version": VERSION,
         "library": _library_version(),
-        "params": {name: _parameter(name, value) for name, value in model.get_params().items()},
+        "params": {name: _parameter(name, value) for name, value in params.items()},
         "ids": {
             "user": _describe_ids("user", ratings.users.ids[: ratings.n_users], members),
             "item": _describe_ids("item", ratings.items.ids[: ratings.n_items], members),
@@ -118,22 +123,21 @@ def _described(model: HeMF) -> tuple[dict[str, Any], Members]:
         ),
         "sides": {side: described(sides[side], side, members) for side in SIDES},
         "features": {
-            side: describe_given(given, side, members) for side, given in model._given.items()
+            side: describe_given(given, side, members) for side, given in model.features.items()
         },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
         # What is learnt online has them among what is needed to go on.
-        "moods": describe_moods(
-            getattr(state, "moods", None) if learner is None else None, members
-        ),
+        "moods": describe_moods(state.moods if isinstance(state, BatchState) else None, members),
         "online": learner and describe_online(learner.state, members),
-        "coupled": model._coupled,
-        "fitted": {name: encoded(getattr(model, name)) for name in _FITTED},
+        "coupled": model.coupled,
+        "fitted": {name: encoded(getattr(model, name)) for name in _SCALE},
+        "converged": fit.converged,
         # Not the time they took: equal fits are equal files.
         "history": [
             described(replace(report, seconds=math.nan), "history", members)
-            for report in model.history_
+            for report in fit.history
         ],
-        "batches": [list(batch) for batch in model.batches_],
+        "batches": [list(batch) for batch in fit.batches],
     }
     return manifest, members
 
@@ -150,15 +154,16 @@ def check_ids(ratings: Ratings) -> None:
     _describe_ids("item", ratings.items.ids[: ratings.n_items], {})
 
 
-def load_model(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
-    """Read a model that `save_model` wrote; see there.
+def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Fit]:
+    """Read the parameters and the fit that `save_model` wrote.
 
     Anything else, a damaged file and one of a newer format are a `ModelFileError`.
     """
     with _opened(path) as archive:
         manifest = _read_manifest(archive, str(path))
         archive.check_sums()  # before any of it is believed
-        return _read_model(cls, archive, manifest)
+        params = {name: decoded(form) for name, form in manifest["params"].items()}
+        return params, _read_fit(archive, manifest)
 
 
 def read_versions(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -230,56 +235,54 @@ def _read_manifest(archive: Archive, path: str) -> dict[str, Any]:
     return manifest
 
 
-def _read_model(cls: type[_Model], archive: Archive, manifest: dict[str, Any]) -> _Model:
-    from hemf.batch.callbacks import SweepReport
-    from hemf.batch.sweep import BatchState
-    from hemf.model.side import Side
-
-    model = cls(**{name: decoded(form) for name, form in manifest["params"].items()})
-    for name in _FITTED:
-        setattr(model, name, decoded(manifest["fitted"][name]))
-    check_scale(model.global_mean_, model.rating_scale_, model.rating_range_)
-    ratings = model._table = _restore_ratings(manifest, archive)
-    model.held_out_ = _restore_held_out(manifest, archive, ratings)
-    for side, form in manifest.get("features", {}).items():
-        from hemf.persistence.online import restore_given
-
-        model._given = {**model._given, side: restore_given(form, side, archive)}
+def _read_fit(archive: Archive, manifest: dict[str, Any]) -> Fit:
+    mean, scale, limits = (decoded(manifest["fitted"][name]) for name in _SCALE)
+    check_scale(mean, scale, limits)
+    ratings = _restore_ratings(manifest, archive)
     # The saved numbers, so that the sums of another machine do not change the last digit.
-    vars(ratings).update(mean=model.global_mean_, scale=model.rating_scale_)
-    model.history_ = [restored(SweepReport, form, archive) for form in manifest["history"]]
-    model.batches_ = restore(manifest.get("batches", ()))
+    ratings = ratings.with_scale(mean, scale)
+    held_out = _restore_held_out(manifest, archive, ratings)
+    features = {
+        side: restore_given(form, side, archive) for side, form in manifest["features"].items()
+    }
     sides = {side: restored(Side, manifest["sides"][side], archive) for side in SIDES}
-    if manifest["version"] < 4:
-        for own in sides.values():
-            own.regression = own.regression and own.regression.without_leverage()
     user, item = sides["user"], sides["item"]
-    is_online = manifest.get("online") is not None
+    is_online = manifest["online"] is not None
     check_side(user, "user", ratings.n_users, is_online=is_online)
     check_side(item, "item", ratings.n_items, is_online=is_online)
     check_rated(sides, is_online=is_online)
     require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
     dtype = user.moments.mean.dtype
     require(item.moments.mean.dtype == dtype, "the sides differ in their type")
+    learner: Learner | None = None
+    state: BatchState | OnlineState
     if is_online:
-        from hemf.online.learner import Learner
-        from hemf.persistence.online import restore_online
-
-        online = restore_online(manifest["online"], sides, archive)
-        require_positive("state", online.noise, online.unit)
-        learner = Learner(online, ratings.users, ratings.items)
-        model._adopt(online, coupled=True, learner=learner)
-        return model
-    plain = {name: decoded(form) for name, form in manifest["state"].items()}
-    plain |= {name: float(plain[name]) for name in ("noise", "unit")}
-    state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
+        state = restore_online(manifest["online"], sides, archive)
+        learner = Learner(state, ratings.users, ratings.items)
+    else:
+        plain = {name: decoded(form) for name, form in manifest["state"].items()}
+        plain |= {name: float(plain[name]) for name in ("noise", "unit")}
+        state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
+        if manifest["moods"] is not None:
+            restore_moods(manifest["moods"], state, ratings.timestamps, archive)
     require_positive("state", state.noise, state.unit)
-    if manifest.get("moods") is not None:
-        restore_moods(manifest["moods"], state, ratings.timestamps, archive)
-    # Files of before it was kept say how the fit was made in the parameter alone.
-    coupled = manifest.get("coupled", model.membership == "coupled")
-    model._adopt(state, coupled=bool(coupled))
-    return model
+    model = FittedModel(
+        components={"ratings": state},
+        record=learner or TrainingRecord(ratings),
+        mean=mean,
+        scale=scale,
+        rating_range=limits,
+        coupled=bool(manifest["coupled"]),
+        features=features,
+        held_out=held_out,
+    )
+    return Fit(
+        model,
+        history=[restored(SweepReport, form, archive) for form in manifest["history"]],
+        converged=bool(decoded(manifest["converged"])),
+        batches=batches.restore(manifest["batches"]),
+        learner=learner,
+    )
 
 
 def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
@@ -300,7 +303,7 @@ def _restore_held_out(
     if manifest["held_out"] is None:
         return None
     table = _restore_table(manifest["held_out"], archive, ratings.n_users, ratings.n_items)
-    timestamps = _restore_timestamps(manifest.get("held_out_timestamps"), archive, table)
+    timestamps = _restore_timestamps(manifest["held_out_timestamps"], archive, table)
     by_item = transpose(table, ratings.n_items)
     return Ratings(ratings.users, ratings.items, table, by_item, timestamps)
 
@@ -388,49 +391,4 @@ def _parameter(name: str, value: Any) -> Any:
 
 
 def _library_version() -> str:
-    from hemf import __version__
-
-    return __version__
-
-
-# ------------------------------------------------------------------------------------------------
-# Batches that ``hemf update`` has applied to a model, so that none is applied twice by mistake.
-
-
-KEPT = 1000
-"""How many batches a model remembers; the oldest are forgotten, and would be applied again."""
-
-
-class Batch(NamedTuple):
-    """A batch that was applied."""
-
-    id: str
-    digest: str
-    """Of the batch's content, which is its id unless another was given."""
-    ratings: int
-    """How many it held."""
-
-
-def find(batches: Sequence[Batch], id: str) -> Batch | None:
-    """Return the last batch with this id, if it is remembered.
-
-    >>> find([Batch("monday", "ab12", 3)], "monday").ratings
-    3
-    >>> find([], "monday") is None
-    True
-    """
-    return next((batch for batch in reversed(batches) if batch.id == id), None)
-
-
-def remember(batches: Sequence[Batch], new: Batch) -> tuple[Batch, ...]:
-    """Return the batches with one more, the oldest left out where there are too many."""
-    return (*batches, new)[-KEPT:]
-
-
-def restore(forms: Iterable[Any]) -> tuple[Batch, ...]:
-    """Make batches again of what a model file says; ValueError if it cannot be."""
-    batches = tuple(Batch(*form) for form in forms)
-    for batch in batches:
-        if not (type(batch.id) is type(batch.digest) is str and type(batch.ratings) is int):
-            raise ValueError("the batches that were applied are damaged")
-    return batches[-KEPT:]
+    return metadata.version("hemf")

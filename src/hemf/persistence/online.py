@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from hemf.batch.fit import FitOptions
-from hemf.batch.inputs import Given
 from hemf.data.columns import downcast
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.vocabulary import Vocabulary
@@ -20,6 +19,7 @@ from hemf.errors import ParameterError
 from hemf.model.features import given_part
 from hemf.model.regression import UnknownFeatures
 from hemf.model.side import Side
+from hemf.model.state import GivenFeatures
 from hemf.online.features import RowFeatures, told
 from hemf.online.guards import Outlier, Watch, on_record
 from hemf.online.history import History, RatingBook
@@ -111,7 +111,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     book.codes(values)
     require(len(book) == values.size, "a rating is in the book twice")
     moods = None
-    if form.get("moods") is not None:
+    if form["moods"] is not None:
         moods = restore_online_moods(form["moods"], sides["user"], archive)
     is_buffering = form["is_buffering"]
     require(isinstance(is_buffering, bool), "whether it is buffering is neither true nor false")
@@ -124,9 +124,6 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         fits = stores[name].sums != complete
         require(fits, f"{name}: it has no sums of what its history does not keep")
     require(_list_the_same(stores), "its users list other ratings than its items do")
-    # Files are older than these numbers.
-    followed = dict.fromkeys(_SIDES, 0.0)
-    form = {"opened_at": form["seen"], "widen_at": 0, "followed": followed, **form}
     plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
     plain |= {
         name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale", "renewal")
@@ -141,7 +138,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
     plain["restart_at"] = int(form["restart_at"])
     plain["is_buffering"] = is_buffering
-    plain["count_at"] = int(form.get("count_at", 0))
+    plain["count_at"] = int(form["count_at"])
     plain["watch"] = _restore_watch(form)
     if "online/recent.npy" in archive.names:
         plain["recent"] = _restore_recent(sides, book, archive)
@@ -156,19 +153,16 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     )
     if state.is_complete:
         state.observed = on_record(state)
-    state.outlier = _restore_outlier(form.get("outlier"))
+    state.outlier = _restore_outlier(form["outlier"])
     state.even_codes()
-    state.features = restore_row_features(form.get("features", {}), state, archive)
+    state.features = restore_row_features(form["features"], state, archive)
     for name in _SIDES:
         state.point(name)
-    if "total" not in form:
-        state.add_up()
-    else:  # the same to the last digit
-        total = np.array(decoded(form["total"]), np.float64)
-        fits = total.shape == ((2,) if state.can_be_exact else (0,))
-        require(fits, "the total of its errors is not there")
-        require(bool(np.isfinite(total).all()), "the total of its errors is no number")
-        state.total, state.count_at = total, plain["count_at"]
+    total = np.array(decoded(form["total"]), np.float64)
+    fits = total.shape == ((2,) if state.can_be_exact else (0,))
+    require(fits, "the total of its errors is not there")
+    require(bool(np.isfinite(total).all()), "the total of its errors is no number")
+    state.total, state.count_at = total, plain["count_at"]
     numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
     numbers += [state.opened_at, state.widen_at]
     numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
@@ -332,10 +326,14 @@ def _describe_fit(fit: FitOptions) -> dict[str, Any]:
 
 def _restore_fit(form: dict[str, Any]) -> FitOptions:
     single = form["dtype"] == "float32"
-    sides = tuple(form.get("implicit_features", ()))
-    return FitOptions(
-        **{**form, "dtype": np.float32 if single else np.float64, "implicit_features": sides}
-    )
+    limits = form["rating_range"]
+    values = {
+        **form,
+        "dtype": np.float32 if single else np.float64,
+        "implicit_features": tuple(form["implicit_features"]),
+        "rating_range": tuple(limits) if isinstance(limits, list) else limits,
+    }
+    return FitOptions(**values)
 
 
 def _restore_options(form: dict[str, Any]) -> OnlineOptions:
@@ -582,7 +580,7 @@ def _check_prior(prior: MoodPrior) -> None:
 # Given features in model files: how they are encoded, and what is known of newcomers.
 
 
-def describe_given(given: Given, side: str, members: Members) -> dict[str, Any]:
+def describe_given(given: GivenFeatures, side: str, members: Members) -> dict[str, Any]:
     """Return the JSON form of given features; arrays become members."""
     at, encoder, rows = f"{side}/features", given.encoder, given.features
     newcomers = given.newcomers.ids.tolist()
@@ -602,7 +600,7 @@ def describe_given(given: Given, side: str, members: Members) -> dict[str, Any]:
     }
 
 
-def restore_given(form: dict[str, Any], side: str, archive: Archive) -> Given:
+def restore_given(form: dict[str, Any], side: str, archive: Archive) -> GivenFeatures:
     """Make given features again of what `describe_given` returned."""
     at = f"{side}/features"
     encoder = FeatureEncoder(
@@ -621,4 +619,4 @@ def restore_given(form: dict[str, Any], side: str, archive: Archive) -> Given:
     newcomers = Vocabulary(ids)
     if len(newcomers) != len(ids) or not is_bounded(data):
         raise ValueError(f"{side}: features of newcomers are not what a fit leaves")
-    return Given(encoder, newcomers, rows)
+    return GivenFeatures(encoder, newcomers, rows)

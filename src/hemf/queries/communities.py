@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._checks import check_int
-from hemf._typing import Float64Array
+from hemf._checks import (
+    check_int,
+)
+from hemf._typing import OTHER, Float64Array
 from hemf.errors import HistoryWarning, warn_caller
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
-    from hemf.model.side import Side
-
+from hemf.model.predictive import pair_moments
+from hemf.model.side import Side
+from hemf.model.state import FittedModel
 
 ENOUGH = 10  # ratings that an id must have to be named as typical or divisive …
 CHOICE = 10  # … as long as there are this many times more such ids than are named
@@ -140,16 +140,14 @@ class CommunityView:
         return answer
 
 
-def community_view(model: HeMF, side: str, n: int) -> CommunityView:
+def community_view(model: FittedModel, side: str, n: int) -> CommunityView:
     """See `hemf.HeMF.communities`."""
-    state, (own_ids, other_ids) = model._fitted(), (known.ids for known in model._vocabularies())
-    opposite = "item"
-    if side == "item":
-        own_ids, other_ids, opposite = other_ids, own_ids, "user"
-    own, other = state.sides[side], state.sides[opposite]
-    chosen = _well_known(state.counts(opposite), n)
+    opposite = OTHER[side]
+    own_ids, other_ids = model.vocabulary(side).ids, model.vocabulary(opposite).ids
+    own, other = model.sides[side], model.sides[opposite]
+    chosen = _well_known(model.state.counts(opposite), n)
     unclipped = community_vectors(own) @ other.moments.mean[chosen].T.astype(np.float64)
-    expected = model._to_rating(unclipped)
+    expected = model.to_rating(unclipped)
     sizes = own.statistics.size
     typical, divisive = _contrast(expected, unclipped, sizes / sizes.sum(), other_ids[chosen], n)
     return CommunityView(
@@ -293,16 +291,14 @@ class Biclusters:
         }
 
 
-def biclusters(model: HeMF) -> Biclusters:
+def biclusters(model: FittedModel) -> Biclusters:
     """See `hemf.HeMF.biclusters`."""
-    from hemf.model.predictive import pair_moments
-
-    sides = model._fitted().sides
-    users, items, values = model.ratings_.triples()
-    if model._learner is not None and values.size < model.n_ratings_:
+    sides = model.sides
+    users, items, values = model.ratings.triples()
+    if not model.keeps_all_ratings:
         warn_caller(
             f"not all ratings are kept (history is not full): the table is of the {values.size:,} "
-            f"that are, out of {model.n_ratings_:,}",
+            f"that are, out of {model.state.n_ratings:,}",
             HistoryWarning,
         )
     shape = sides["user"].n_communities, sides["item"].n_communities
@@ -320,7 +316,7 @@ def biclusters(model: HeMF) -> Biclusters:
         cell = of_user[user_rows] * shape[1] + of_item[item_rows]
         size += np.bincount(cell, minlength=n_cells)
         rating += np.bincount(cell, values[block], minlength=n_cells)
-        prediction += np.bincount(cell, model._to_rating(mean), minlength=n_cells)
+        prediction += np.bincount(cell, model.to_rating(mean), minlength=n_cells)
     number = np.where(size > 0, size, np.nan)
     return Biclusters(
         size=size.reshape(shape),

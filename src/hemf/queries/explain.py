@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,9 @@ from hemf._typing import Float64Array
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.layout import unpack
 from hemf.model.side import Side
+from hemf.model.state import Component, FittedModel
 from hemf.queries.communities import json_id
-
-if TYPE_CHECKING:
-    from hemf.batch.sweep import BatchState
-    from hemf.estimator import HeMF
-    from hemf.online.state import OnlineState
-
+from hemf.queries.predict import predict
 
 NOTEWORTHY = 0.01  # communities less probable than this are left out
 
@@ -124,33 +120,33 @@ class Explanation:
         }
 
 
-def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
+def explain(model: FittedModel, user: Any, item: Any, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
-    state, scale = model._fitted(), model.rating_scale_
+    state, scale = model.state, model.scale
     users, items = _one(model, "user", user), _one(model, "item", item)
-    user_row, user_place = (int(rows[0]) for rows in model._known_and_placed("user", users))
-    item_row, item_place = (int(rows[0]) for rows in model._known_and_placed("item", items))
-    mean, std = model.predict(users, items, return_std=True)
-    left = _belief(state.sides["user"], user_row, model._moments_at("user", user_place))
-    right = _belief(state.sides["item"], item_row, model._moments_at("item", item_place))
+    user_row, user_place = (int(rows[0]) for rows in model.find("user", users))
+    item_row, item_place = (int(rows[0]) for rows in model.find("item", items))
+    mean, std = predict(model, users, items, return_std=True)
+    left = _belief(state.sides["user"], user_row, model.moments_at("user", user_place))
+    right = _belief(state.sides["item"], item_row, model.moments_at("item", item_place))
     product = left.mean * right.mean
     offsets = state.sides["user"].layout.pinned >= 0
     item_offset, user_offset = product[:2] if offsets else (0.0, 0.0)
     variance = {
-        "noise": float(model._noise([user_row], [item_row])[0]),
+        "noise": float(model.noise([user_row], [item_row])[0]),
         "user": max(float(right.mean @ left.covariance @ right.mean), 0.0),  # nᵀSn
         "item": max(float(left.mean @ right.covariance @ left.mean), 0.0),  # mᵀTm
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
     }
-    if model._mood_variance() > 0.0:
-        variance["mood"] = model._mood_variance()
+    if model.mood_variance > 0.0:
+        variance["mood"] = model.mood_variance
     total = sum(variance.values())
     moved = said = 0.0
     reasons: tuple[Reason, ...] = ()
     if user_row >= 0 and item_row >= 0:
         _warn_of_gaps(state, user_row, users[0])
         contributions = scale * rating_contributions(
-            state, user_row, item_row, coupled=model._coupled
+            state, user_row, item_row, coupled=model.coupled
         )
         moved = float(contributions.sum())
         said = scale * feature_contribution(state, user_row, item_row)
@@ -162,7 +158,7 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
         known_item=item_row >= 0,
         mean=float(mean[0]),
         std=float(std[0]),
-        global_mean=model.global_mean_,
+        global_mean=model.mean,
         user_offset=float(user_offset) * scale,
         item_offset=float(item_offset) * scale,
         interaction=float(product[2 if offsets else 0 :].sum()) * scale,
@@ -175,9 +171,9 @@ def explain(model: HeMF, user: Any, item: Any, n: int) -> Explanation:
     )
 
 
-def _one(model: HeMF, side: str, given: Any) -> NDArray[Any]:
+def _one(model: FittedModel, side: str, given: Any) -> NDArray[Any]:
     """Return an array of the one id, Python's own where it was NumPy's."""
-    ids, alone = model._ids(side, given)
+    ids, alone = model.ids(side, given)
     if not alone:
         raise DataError(f"explain is about one {side}, got several: {given!r}", value=given)
     if isinstance(ids[0], np.generic):
@@ -185,7 +181,7 @@ def _one(model: HeMF, side: str, given: Any) -> NDArray[Any]:
     return np.asarray(ids)
 
 
-def _warn_of_gaps(state: BatchState | OnlineState, user_row: int, user: Any) -> None:
+def _warn_of_gaps(state: Component, user_row: int, user: Any) -> None:
     """Say so where not all ratings of a user are kept."""
     kept, given = state.row_ratings("user", user_row)[0].size, state.counts("user")[user_row]
     if kept < given:
@@ -197,7 +193,7 @@ def _warn_of_gaps(state: BatchState | OnlineState, user_row: int, user: Any) -> 
 
 
 def rating_contributions(
-    state: BatchState | OnlineState, user_row: int, item_row: int, *, coupled: bool = True
+    state: Component, user_row: int, item_row: int, *, coupled: bool = True
 ) -> Float64Array:
     """How much each of a user's ratings adds to what is predicted for an item, standardised.
 
@@ -221,7 +217,7 @@ def rating_contributions(
     return np.asarray(weights * moved)
 
 
-def feature_contribution(state: BatchState | OnlineState, user_row: int, item_row: int) -> float:
+def feature_contribution(state: Component, user_row: int, item_row: int) -> float:
     """Return what a user's features add to what is predicted, standardised: n_jᵀ S P f_i."""
     user, item = state.sides["user"], state.sides["item"]
     if user.regression is None:
@@ -232,9 +228,7 @@ def feature_contribution(state: BatchState | OnlineState, user_row: int, item_ro
     return float(direction @ response @ precision @ user.shift[user_row])
 
 
-def _data_part(
-    state: BatchState | OnlineState, user_row: int
-) -> tuple[Float64Array, Float64Array, Float64Array]:
+def _data_part(state: Component, user_row: int) -> tuple[Float64Array, Float64Array, Float64Array]:
     """τ_i υ_k/σ² and E[b_k b_kᵀ] of each rating of a user's, and G_i/σ²."""
     user, item = state.sides["user"], state.sides["item"]
     rated, _ = state.row_ratings("user", user_row)
@@ -257,17 +251,17 @@ def _response(
 
 
 def _strongest(
-    model: HeMF, user_row: int, item_row: int, contributions: Float64Array, n: int
+    model: FittedModel, user_row: int, item_row: int, contributions: Float64Array, n: int
 ) -> tuple[Reason, ...]:
-    state = model._fitted()
+    state = model.state
     # The learning is from ratings less moods; people know what they gave.
     rated, standardised = state.row_ratings("user", user_row, as_given=True)
-    ratings = model.global_mean_ + model.rating_scale_ * standardised
+    ratings = model.mean + model.scale * standardised
     chosen = np.argsort(-np.abs(contributions), kind="stable")[:n]
     side = state.sides["item"]
     factors = side.moments.mean[:, 2 if side.layout.pinned >= 0 else 0 :]
     similarity = _cosines(factors[rated[chosen]], factors[item_row])
-    names = model._vocabularies()[1].ids[rated[chosen]].tolist()
+    names = model.record.items.ids[rated[chosen]].tolist()
     columns = (
         ratings[chosen].round(6).tolist(),
         contributions[chosen].tolist(),

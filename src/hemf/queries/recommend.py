@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hemf._checks import check_bool, check_choice, check_int, check_number, check_rng
+from hemf._checks import (
+    check_rng,
+)
+from hemf._typing import Float64Array, Int64Array
 from hemf.batch.fit import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model import predictive
 from hemf.model.side import Moments
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
+from hemf.model.state import FittedModel
 
 STRATEGIES = ("mean", "ucb", "thompson")
 BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
 
 
 def recommend(
-    model: HeMF,
+    model: FittedModel,
     user: Any,
     n: int,
     *,
@@ -33,134 +34,117 @@ def recommend(
     rng: int | np.random.Generator | None,
 ) -> tuple[Any, ...]:
     """See `hemf.HeMF.recommend`."""
-    n = check_int("n", n, low=1)
-    check_choice("strategy", strategy, STRATEGIES)
-    exploration = check_number("exploration", exploration, low=0.0)
-    exclude_seen = check_bool("exclude_seen", exclude_seen)
-    return_known = check_bool("return_known", return_known)
-    model._fitted()
-    if exclude_seen and model._learner is not None and not model._learner.state.is_complete:
+    if exclude_seen and not model.state.is_complete:
         warn_caller(
             "not all ratings are kept (history is not full): items that a user rated long ago may "
             "be recommended again; exclude_seen=False says that you know",
             HistoryWarning,
         )
-    draws = check_rng(rng)
-    user_ids, alone = model._ids("user", user)
-    rows = model._rows("user", user_ids)
-    learnt, places = model._known_and_placed("user", user_ids)
-    model._warn_of_unknown(user=(user_ids, places), expected=return_known)
-    left = model._moments("user", with_stranger=bool((learnt < 0).any()))
-    right = _item_moments(model)
+    ranking = Ranking(strategy, exploration, check_rng(rng))
+    user_ids, alone = model.ids("user", user)
+    rows, asked = model.rows("user", user_ids), model.find("user", user_ids)
+    model.warn_of_unknown(user=(user_ids, asked.places), expected=return_known)
+    left, right = model.moments("user", with_unknown=asked.any_unknown), _item_moments(model)
     allowed = _allowed(model, items)
-    ids = model._vocabularies()[1].ids[: model.n_items_]
+    ids = model.record.items.ids[: model.n_items]
     width = min(n, ids.size if allowed is None else int(allowed.sum()))
     found = np.full((rows.size, width), None, dtype=object)
     scores = np.full((rows.size, width), np.nan)
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
-            block = places[start : start + step]
-            values = _scores(model, left, right, block, strategy, exploration, draws)
+            block = asked.places[start : start + step]
+            values = _scores(model, left, right, block, ranking)
             if allowed is not None:
                 values[:, ~allowed] = -np.inf
             if exclude_seen:
-                _forget_seen(model, rows[start : start + step], values)
+                _exclude_seen(model, rows[start : start + step], values)
             best = predictive.best_columns(values, width)
             there = best.columns >= 0
             part = slice(start, start + block.size)
             found[part][there] = ids[best.columns[there]]
             shown = best.scores
-            if strategy == "mean" and model.rating_range_ is not None:
-                shown = np.clip(shown, *model.rating_range_)
+            if strategy == "mean" and model.rating_range is not None:
+                shown = np.clip(shown, *model.rating_range)
             scores[part] = np.where(there, shown, np.nan)
-    answer: tuple[Any, ...] = found, scores, learnt >= 0
+    answer: tuple[Any, ...] = found, scores, asked.rows >= 0
     if alone:
         there = ~np.isnan(scores[0])
-        answer = _plain(found[0][there], ids), scores[0][there], learnt[0] >= 0
+        answer = _plain(found[0][there], ids), scores[0][there], asked.rows[0] >= 0
     return answer if return_known else answer[:2]
 
 
-def scores(
-    model: HeMF,
-    users: Any,
-    items: Any,
-    strategy: str,
-    exploration: float,
-    rng: int | np.random.Generator | None,
-) -> npt.NDArray[np.float64]:
+class Ranking(NamedTuple):
+    """What items are ranked by."""
+
+    strategy: str
+    exploration: float
+    rng: np.random.Generator
+
+
+def scores(model: FittedModel, users: Any, items: Any, ranking: Ranking) -> Float64Array:
     """See `hemf.HeMF.scores`."""
-    check_choice("strategy", strategy, STRATEGIES)
-    exploration = check_number("exploration", exploration, low=0.0)
-    model._fitted()
-    user_ids, item_ids = model._ids("user", users)[0], model._ids("item", items)[0]
-    learnt, rows = model._known_and_placed("user", user_ids)
-    item_learnt, columns = model._known_and_placed("item", item_ids)
-    model._warn_of_unknown(user=(user_ids, rows), item=(item_ids, columns))
-    left = model._moments("user", with_stranger=bool((learnt < 0).any()))
-    right = model._moments("item", with_stranger=bool((item_learnt < 0).any()))
-    if not np.array_equal(columns, np.arange(right.mean.shape[0])):
-        right = Moments(right.mean[columns], right.second[columns])
+    user_ids, item_ids = model.ids("user", users)[0], model.ids("item", items)[0]
+    rows, columns = model.find("user", user_ids), model.find("item", item_ids)
+    model.warn_of_unknown(user=(user_ids, rows.places), item=(item_ids, columns.places))
+    left = model.moments("user", with_unknown=rows.any_unknown)
+    right = model.moments("item", with_unknown=columns.any_unknown)
+    if not np.array_equal(columns.places, np.arange(right.mean.shape[0])):
+        right = Moments(right.mean[columns.places], right.second[columns.places])
     with one_blas_thread():
-        return _scores(model, left, right, rows, strategy, exploration, check_rng(rng))
+        return _scores(model, left, right, rows.places, ranking)
 
 
-def _item_moments(model: HeMF) -> Moments:
-    """Moments of all items; those that nothing is known of are strangers, as in `predict`."""
-    if model._fitted().sides["item"].regression is not None:
-        return model._moments("item")  # features are known of every one
-    learnt = model._learnt("item", np.arange(model.n_items_))
-    if (learnt >= 0).all():
-        return model._moments("item")
-    extended = model._moments("item", with_stranger=True)
-    return Moments(extended.mean[learnt], extended.second[learnt])
+def _item_moments(model: FittedModel) -> Moments:
+    """Moments of all items; those without a rating are strangers, as in `predict`."""
+    if model.sides["item"].regression is not None:
+        return model.moments("item")  # every item has features
+    rated = model.rated("item", np.arange(model.n_items))
+    if (rated >= 0).all():
+        return model.moments("item")
+    extended = model.moments("item", with_unknown=True)
+    return Moments(extended.mean[rated], extended.second[rated])
 
 
 def _scores(
-    model: HeMF,
-    left: Moments,
-    right: Moments,
-    rows: npt.NDArray[np.int64],
-    strategy: str,
-    exploration: float,
-    rng: np.random.Generator,
-) -> npt.NDArray[np.float64]:
+    model: FittedModel, left: Moments, right: Moments, rows: Int64Array, ranking: Ranking
+) -> Float64Array:
+    strategy = ranking.strategy
     if strategy == "thompson":
-        values = predictive.draw_scores(left, right, rows, rng)
+        values = predictive.draw_scores(left, right, rows, ranking.rng)
     else:
         values, variance = predictive.score_rows(left, right, rows, variance=strategy == "ucb")
         if strategy == "ucb":
-            values = values + exploration * np.sqrt(variance)
-    scores = model.global_mean_ + model.rating_scale_ * values.astype(np.float64)
-    if strategy == "mean" and model.rating_range_ is not None:
+            values = values + ranking.exploration * np.sqrt(variance)
+    scores = model.mean + model.scale * values.astype(np.float64)
+    if strategy == "mean" and model.rating_range is not None:
         # Many items can reach the end of the range; they keep their order by a hair.
-        low, high = model.rating_range_
+        low, high = model.rating_range
         inside = np.clip(scores, low, high)
         scores = inside + 1e-9 * (scores - inside)
     return scores
 
 
-def _allowed(model: HeMF, items: Any) -> npt.NDArray[np.bool_] | None:
+def _allowed(model: FittedModel, items: Any) -> npt.NDArray[np.bool_] | None:
     if items is None:
         return None
-    item_ids, _ = model._ids("item", items)
-    rows = model._rows("item", item_ids)
-    model._refuse("item", item_ids, rows < 0)
+    item_ids, _ = model.ids("item", items)
+    rows = model.rows("item", item_ids)
+    model.reject_unknown("item", item_ids, rows < 0)
     if not rows.size:
         raise DataError("items is empty: there is nothing to choose from")
-    allowed = np.zeros(model.n_items_, dtype=bool)
+    allowed = np.zeros(model.n_items, dtype=bool)
     allowed[rows] = True
     return allowed
 
 
-def _forget_seen(model: HeMF, rows: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> None:
-    state, held_out = model._fitted(), model.held_out_
+def _exclude_seen(model: FittedModel, rows: Int64Array, values: Float64Array) -> None:
     for position, row in enumerate(rows.tolist()):
         if row < 0:
             continue
-        values[position, state.row_ratings("user", row)[0]] = -np.inf
-        if held_out is not None and row < held_out.n_users:
-            values[position, held_out.by_user.row(row)[0]] = -np.inf
+        values[position, model.state.row_ratings("user", row)[0]] = -np.inf
+        if model.held_out is not None and row < model.held_out.n_users:
+            values[position, model.held_out.by_user.row(row)[0]] = -np.inf
 
 
 def _plain(found: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

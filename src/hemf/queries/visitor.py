@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._checks import check_bool, check_int
+from hemf._checks import (
+    check_bool,
+    check_int,
+)
 from hemf._typing import Array, Float64Array
 from hemf.data.columns import downcast, factorise, parse_ratings
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
@@ -21,15 +24,13 @@ from hemf.data.vocabulary import Vocabulary, as_ids
 from hemf.errors import DataError
 from hemf.model import predictive
 from hemf.model.side import Moments, Side
+from hemf.model.state import FittedModel
 from hemf.online.binding import believed
 from hemf.online.features import visitor_row
-from hemf.online.learner import check_range
+from hemf.online.journal import ModelHolder
+from hemf.online.learner import Fit, check_range
 from hemf.online.options import LEAST_SHARE
 from hemf.online.store import RowStore
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
-
 
 HUGE = 1e38  # ratings beyond may be beyond float32
 
@@ -46,8 +47,8 @@ class Posterior:
     """E[1/τ]: how much noisier than others' this visitor's ratings are."""
     rated: npt.NDArray[np.int64]
     """Rows of the items that were rated; -1 is one that the model does not know."""
-    edition: int
-    """Which model it was: they count up with everything that it learns."""
+    version: int
+    """Version of the model: incremented with everything that it learns."""
 
 
 @dataclass(eq=False)
@@ -68,25 +69,30 @@ class Visitor:
     ['ale', 'milk']
     """
 
-    model: HeMF
+    holder: ModelHolder[Fit] = field(repr=False)
+    """Holds the model, as it is when the visitor is asked about."""
     items: npt.NDArray[Any] = field(repr=False)
     """Ids of the items that were rated."""
     ratings: Array = field(repr=False)
     """Their ratings."""
-    _posterior: Posterior | None = field(default=None, repr=False)
     features: Any = field(default=None, repr=False)
     """What else is known of the visitor."""
+    _posterior: Posterior | None = field(default=None, repr=False)
 
     @property
     def posterior(self) -> Posterior:
-        """What the model as it is believes of the visitor."""
-        model = self.model
-        with model._turn:
-            found = self._posterior
-            if found is None or found.edition != model._edition:
-                found = _fold(model, self.items, self.ratings, self.features)
-                self._posterior = found
+        """Posterior of the visitor by the model as it is now."""
+        with self.holder.lock:
+            model, found = self._model, self._posterior
+            if found is None or found.version != model.version:
+                found = self._posterior = _fold(model, self.items, self.ratings, self.features)
             return found
+
+    @property
+    def _model(self) -> FittedModel:
+        fit = self.holder.content
+        assert fit is not None  # a model does not become unfitted
+        return fit.model
 
     @property
     def probabilities(self) -> Float64Array:
@@ -97,93 +103,98 @@ class Visitor:
         """Return the expected rating of each item; see `hemf.HeMF.predict`."""
         return_std = check_bool("return_std", return_std)
         include_noise = check_bool("include_noise", include_noise)
-        model = self.model
-        with model._turn:
-            own = self.posterior
-            ids, alone = model._ids("item", items)
-            rows, places = model._known_and_placed("item", ids)
-            model._warn_of_unknown(item=(ids, places))
-            right = model._moments("item", with_stranger=bool((rows < 0).any()))
-            left = np.zeros(rows.size, np.int64)
+        with self.holder.lock:
+            own, model = self.posterior, self._model
+            ids, alone = model.ids("item", items)
+            asked = model.find("item", ids)
+            model.warn_of_unknown(item=(ids, asked.places))
+            right = model.moments("item", with_unknown=asked.any_unknown)
+            left = np.zeros(asked.rows.size, np.int64)
             mean, variance = predictive.pair_moments(
-                own.moments, right, left, places, variance=return_std
+                own.moments, right, left, asked.places, variance=return_std
             )
-            expected = model._to_rating(mean)
+            expected = model.to_rating(mean)
             if not return_std:
                 return expected[0] if alone else expected
             if include_noise:
-                noise = model._fitted().noise * own.noise_scale
-                scales = model._fitted().sides["item"].noise_scales
-                of_items = 1.0 if scales is None else scales.inverse[rows]
-                variance = variance + noise * of_items + model._mood_variance()
-            spread = np.sqrt(variance) * model.rating_scale_
+                noise = model.state.noise * own.noise_scale
+                scales = model.sides["item"].noise_scales
+                of_items = 1.0 if scales is None else scales.inverse[asked.rows]
+                variance = variance + noise * of_items + model.mood_variance
+            spread = np.sqrt(variance) * model.scale
         return (expected[0], spread[0]) if alone else (expected, spread)
 
     def recommend(self, n: int = 10, *, exclude_seen: bool = True) -> tuple[Any, Float64Array]:
         """Return the ids and expected ratings of the n items with the highest, best first."""
         n, exclude_seen = check_int("n", n, low=1), check_bool("exclude_seen", exclude_seen)
-        model = self.model
-        with model._turn:
-            own = self.posterior
-            right = model._moments("item")
+        with self.holder.lock:
+            own, model = self.posterior, self._model
+            right = model.moments("item")
             scores, _ = predictive.score_rows(
                 own.moments, right, np.zeros(1, np.int64), variance=False
             )
             scores = scores.astype(np.float64)
-            scores[0, model._learnt("item", np.arange(model.n_items_)) < 0] = -np.inf
+            scores[0, model.rated("item", np.arange(model.n_items)) < 0] = -np.inf
             if exclude_seen:
                 scores[0, own.rated[own.rated >= 0]] = -np.inf
             best = predictive.best_columns(scores, n)
             there = best.columns[0] >= 0
-            ids = model._vocabularies()[1].ids[best.columns[0][there]]
-            return ids, model._to_rating(best.scores[0][there])
+            ids = model.record.items.ids[best.columns[0][there]]
+            return ids, model.to_rating(best.scores[0][there])
 
 
-def fold_in(model: HeMF, ratings: Any, y: Any, *, columns: Any, features: Any) -> Visitor:
+def fold_in(
+    holder: ModelHolder[Fit],
+    model: FittedModel,
+    ratings: Any,
+    y: Any,
+    *,
+    columns: Any,
+    features: Any,
+    declared_range: tuple[float, float] | None,
+) -> Visitor:
     """See `hemf.HeMF.fold_in`."""
-    model._fitted()
     if features is not None and y is None and _is_empty(ratings):
         items, values = np.empty(0, object), np.empty(0, np.float32)
     else:
         items, values = _read(model, ratings, y, columns)
-    check_range(model, values)
-    return Visitor(model, items, values, _fold(model, items, values, features), features)
+    check_range(declared_range, values)
+    return Visitor(holder, items, values, features, _fold(model, items, values, features))
 
 
-def _fold(model: HeMF, items: npt.NDArray[Any], values: Array, features: Any) -> Posterior:
+def _fold(model: FittedModel, items: npt.NDArray[Any], values: Array, features: Any) -> Posterior:
     """Return the posterior of a row with these ratings of these items."""
-    state = model._fitted()
-    side, other = state.sides["user"], state.sides["item"]
+    side, other = model.sides["user"], model.sides["item"]
     if not items.size:
         return _newcomer(model, features)
-    rows = model._learnt("item", model._rows("item", items))
+    rows = model.rated("item", model.rows("item", items))
     rated = Moments(other.moments.mean.take(rows, 0), other.moments.second.take(rows, 0))
     scales = other.noise_scales
     weight = np.ones(rows.size) if scales is None else scales.shape[rows] / scales.rate[rows]
     if -1 in rows.tolist():  # for a few rows, NumPy takes ten times as long to find out
-        _, places = model._known_and_placed("item", items)
-        model._warn_of_unknown(item=(items, places))
-        expected = model._moments("item", with_stranger=True)
+        places = model.find("item", items).places
+        model.warn_of_unknown(item=(items, places))
+        expected = model.moments("item", with_unknown=True)
         rated = Moments(expected.mean.take(places, 0), expected.second.take(places, 0))
         weight[rows < 0] = 1.0
     told = what_is_told(side, rows, None if features is None else visitor_row(model, features))
-    standardised = (values.astype(np.float64) - model.global_mean_) / model.rating_scale_
+    standardised = (values.astype(np.float64) - model.mean) / model.scale
     mean, second, probabilities, shape, rate = fold_row(
-        side, rated, weight, state.noise + model._mood_variance(), standardised, told
+        side, rated, weight, model.state.noise + model.mood_variance, standardised, told
     )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)
-    return Posterior(moments, probabilities, float(inverse), rows, model._edition)
+    return Posterior(moments, probabilities, float(inverse), rows, model.version)
 
 
-def _newcomer(model: HeMF, features: Any) -> Posterior:
-    """Return what is believed of somebody whose features are all that is known."""
-    state = model._fitted()
-    side = state.sides["user"]
-    moments = predictive.newcomer_moments(side, visitor_row(model, features), state.counts("user"))
+def _newcomer(model: FittedModel, features: Any) -> Posterior:
+    """Return the posterior of a visitor of whom only features are known."""
+    side = model.sides["user"]
+    counts = model.state.counts("user")
+    moments = predictive.newcomer_moments(side, visitor_row(model, features), counts)
     scales, nothing = side.noise_scales, np.empty(0, np.int64)
     inverse = 1.0 if scales is None else float(scales.inverse[-1])
-    return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model._edition)
+    return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model.version)
 
 
 def _is_empty(ratings: Any) -> bool:
@@ -191,9 +202,9 @@ def _is_empty(ratings: Any) -> bool:
     return isinstance(ratings, list | tuple | dict) and not ratings
 
 
-def _read(model: HeMF, ratings: Any, y: Any, columns: Any) -> tuple[npt.NDArray[Any], Array]:
+def _read(model: FittedModel, ratings: Any, y: Any, columns: Any) -> tuple[npt.NDArray[Any], Array]:
     """Return items and ratings: pairs of these, a mapping, or ratings with one user."""
-    users, items = model._vocabularies()
+    users, items = model.record.users, model.record.items
     if y is not None:
         ratings, columns = (*_rated(ratings, columns, users, items), _sized(y)), None
         if not len(ratings[0]) == len(ratings[1]) == len(ratings[2]):

@@ -88,7 +88,7 @@ def render_report(
     facts: Mapping[str, str] | None = None,
 ) -> str:
     """Return the HTML of a report; see `write_report`."""
-    state, kept = model._fitted(), model.ratings_
+    state, kept = model.state_, model.ratings_
     seen = _judged(model, kept) if kept.n_ratings else None
     unseen = None if held_out is None else _judged(model, held_out)
     if example_user is None:
@@ -168,7 +168,7 @@ def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
         return [_missing("Lower bound and error by sweep", NO_SWEEPS)]
     held_out = None if unseen is None else unseen.rmse
     skipped = f"The first {plots.SKIPPED} sweeps are left out. " if len(history) > 4 else ""
-    since = "" if model._learner is None else " What was learnt online since is not in these."
+    since = "" if not model.is_online_ else " What was learnt online since is not in these."
     return [
         card(
             "Lower bound",
@@ -330,7 +330,7 @@ def _favourites(model: HeMF, user: Any, title: str) -> str:
     if row < 0:
         return _missing(title, "no rating of theirs has been learnt.")
     seen, values = ratings.by_user.row(row)
-    given = int(model._fitted().counts("user")[row])
+    given = int(model.state_.counts("user")[row])
     if given and not seen.size:
         return _missing(title, NO_RATINGS)
     best = np.argsort(-values, kind="stable")[:RECOMMENDED]

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from hemf._checks import (
+    MAX_FACTORS,
     check_bool,
     check_choice,
     check_int,
@@ -18,7 +19,6 @@ from hemf._checks import (
     check_rating_range,
     resolve_rating_range,
 )
-from hemf._options import MOST_FACTORS
 from hemf._typing import AnyArray, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import (
     Callbacks,
@@ -295,7 +295,7 @@ class Sampler(Estimator[SampledState, SampleReport], ABC):
     @abstractmethod
     def check_parameters(self) -> None:
         """Check all parameters; an error names the parameter and its valid values."""
-        check_int("n_factors", self.n_factors, low=1, high=MOST_FACTORS)
+        check_int("n_factors", self.n_factors, low=1, high=MAX_FACTORS)
         check_int("samples", self.samples, low=1)
         check_int("burn_in", self.burn_in, low=0)
         check_int("kept", self.kept, low=1)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hemf._checks import check_int, check_number
-from hemf._options import MOST_FACTORS
+from hemf._checks import MAX_FACTORS, check_int, check_number
 from hemf._typing import AnyArray, Float32Array, Float64Array, Int32Array, UInt8Array
 from hemf.samplers.bpmf import (
     MIN_VARIANCE,
@@ -145,7 +144,7 @@ class M3FTIF(M3F):
     def check_parameters(self) -> None:
         """Check all parameters; an error names the parameter and its valid values."""
         super().check_parameters()
-        check_int("topic_factors", self.topic_factors, low=1, high=MOST_FACTORS)
+        check_int("topic_factors", self.topic_factors, low=1, high=MAX_FACTORS)
         check_number("topic_mean_precision", self.topic_mean_precision, low=MIN_VARIANCE)
 
     def _chain(
