@@ -198,7 +198,7 @@ def test_a_pipe_with_a_name_is_read_like_a_file(piped, club, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="descriptors with a name")
-def test_a_descriptor_with_a_name_is_written_to(club, tmp_path):
+def test_a_descriptor_with_a_name_is_written_to(club, piped, tmp_path):
     pairs, model = str(club.test), str(club.model)
     code, out, error = piped("predict", model, pairs, "-o", "/dev/stdout")
     assert (code, len(out.splitlines())) == (0, 101), error
