@@ -10,8 +10,7 @@ import pytest
 
 from hemf import ParameterError
 from hemf.baselines.sgd import MIN_ROWS, Descent, Schedule, Seen, Side
-from hemf.data.columns import factorise
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import Vocabulary, factorise
 
 SCHEDULE = Schedule(step=0.1, decay=100.0, power=1.0, factor_penalty=0.1, offset_penalty=0.1)
 

@@ -24,11 +24,10 @@ from hemf._checks import (
 from hemf._typing import Array, Float32Array, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import Callbacks, Clock, Estimator, Limits, RatingRange
 from hemf.batch.inputs import validation_pairs
-from hemf.data.columns import CodedIds
 from hemf.data.pairs import KnownIds, check_ratings_in_range
 from hemf.data.ratings import drop_unrated_ids, read_in_order
 from hemf.data.sources import ColumnChoice
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError
 
 MIN_ROWS = 16  # rows of storage

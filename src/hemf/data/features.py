@@ -17,10 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hemf._typing import AnyArray, FeaturesLike, Float64Array, FrameLike, IdsLike, Int64Array
-from hemf.data.columns import factorise, is_missing
 from hemf.data.files import Source, open_file
 from hemf.data.sources import id_column, infer_text_ids, is_number
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import Vocabulary, factorise, is_missing
 from hemf.errors import DataError, row_error
 
 _MAX_NUMBER = 1e38  # what float32 holds

@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from hemf._typing import AnyArray, Float32Array, Int32Array, Int64Array
-from hemf.data.columns import is_plain
 from hemf.data.files import has_hexadecimal
+from hemf.data.sources import is_plain
 from hemf.errors import DatasetError
 
 _TYPES = {"user": "int32", "item": "int32", "rating": "float32", "timestamp": "int64"}

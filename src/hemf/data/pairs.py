@@ -10,9 +10,8 @@ import numpy as np
 
 from hemf._checks import check_choice, check_rating_range, check_rows
 from hemf._typing import OTHER, AnyArray, Array, BoolArray, IdsLike
-from hemf.data.columns import factorise
 from hemf.data.ratings import pairs_from_any
-from hemf.data.vocabulary import Vocabulary, as_ids, pair_up
+from hemf.data.vocabulary import Vocabulary, as_ids, factorise, pair_up
 from hemf.errors import UnknownIdError, UnknownIdWarning, row_error, warn_caller
 
 _SAMPLE = 20  # unknown ids of a side that are examined

@@ -21,9 +21,8 @@ from hemf._typing import (
     Int64Array,
     RatingsLike,
 )
-from hemf.data.columns import CodedIds, downcast
-from hemf.data.sources import ColumnChoice, Columns, read_columns
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.sources import ColumnChoice, Columns, downcast, read_columns
+from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
 
 _DUPLICATES = ("last", "error", "mean")
@@ -432,7 +431,7 @@ def resolve_duplicates(
 ) -> tuple[CodedIds, CodedIds, Array, Array, Int64Array | None]:
     """Return each pair of a batch once, with its earlier rating ``before`` and its last time.
 
-    >>> from hemf.data.columns import factorise
+    >>> from hemf.data.vocabulary import factorise
     >>> users, items = factorise(["al", "bo", "al"]), factorise(["tea", "tea", "tea"])
     >>> values, nan = np.float32([5, 3, 4]), np.full(3, np.nan, np.float32)
     >>> users, _, values, _, _ = resolve_duplicates(users, items, values, nan, "mean")

@@ -17,11 +17,33 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from hemf._typing import SIDES, AnyArray, Array, ArrowArray, BoolArray, Int64Array, RatingsLike
-from hemf.data.columns import CodedIds, factorise, parse_ratings, parse_timestamps, to_numpy
+from hemf._checks import check_rows
+from hemf._typing import (
+    SIDES,
+    AnyArray,
+    Array,
+    ArrowArray,
+    BoolArray,
+    IdsLike,
+    Int64Array,
+    RatingsLike,
+)
 from hemf.data.files import Source, open_file
-from hemf.data.vocabulary import Vocabulary
-from hemf.errors import DataError, ParameterError
+from hemf.data.vocabulary import (
+    CodedIds,
+    Vocabulary,
+    as_column,
+    factorise,
+    first_null,
+    is_missing,
+    is_text,
+    to_numpy,
+    to_python,
+)
+from hemf.errors import DataError, ParameterError, row_error
+
+_MAX_EXACT_FLOAT = 2**53  # float64 holds every integer up to this one
+_NEGLIGIBLE = 1e-6  # rounding to float32 may move ratings by this share of their range
 
 ROLES = ("user", "item", "rating", "timestamp")
 
@@ -456,3 +478,204 @@ def _are_integers(texts: ArrowArray) -> BoolArray:
         negative = pc.starts_with(candidates, "-").to_numpy(zero_copy_only=False)
         is_integer[is_integer] = sizes <= np.where(negative, np.uint64(2**63), np.uint64(2**63 - 1))
     return is_integer
+
+
+# -- ratings and times ---------------------------------------------------------------------------
+
+
+def downcast(ratings: Array, *, exact: bool = False) -> Array:
+    """Return ratings as float32 if that is accurate enough, else as float64.
+
+    No rating may move by more than a millionth of their range; with ``exact``, not at all.
+
+    >>> downcast(np.array([0.1, 0.5])).dtype, downcast(np.array([1e9, 1e9 + 1])).dtype
+    (dtype('float32'), dtype('float64'))
+    """
+    if ratings.dtype == np.float32 or not ratings.size:
+        return ratings.astype(np.float32, copy=False)
+    single = ratings.astype(np.float32)
+    moved = float(np.abs(single - ratings).max())
+    allowed = 0.0 if exact else _NEGLIGIBLE * (float(ratings.max()) - float(ratings.min()))
+    return single if moved <= allowed else ratings
+
+
+def parse_ratings(column: object) -> Array:
+    """Return ratings, all of them finite numbers, as float32 if that is exact, else as float64.
+
+    >>> parse_ratings([1, 2.5, "3"])
+    array([1. , 2.5, 3. ], dtype=float32)
+    >>> parse_ratings([1, "good"])
+    Traceback (most recent call last):
+    hemf.errors.DataError: rating 'good' at row 1 is not a number
+    """
+    numbers = _parse_numbers(column, "rating")
+    with np.errstate(over="ignore"):  # too large a number becomes infinite
+        bad = ~np.isfinite(numbers.astype(np.float32, copy=False))
+    if bad.any():
+        row = int(bad.argmax())
+        value = numbers[row].item()
+        reason = "is too large" if np.isfinite(value) else "is not finite"
+        raise row_error("rating", value, row, reason)
+    if numbers.dtype.kind in "iu":
+        _reject_merged(numbers)
+    ratings: Array = numbers if numbers.dtype == np.float32 else numbers.astype(np.float64)
+    return downcast(ratings, exact=True)
+
+
+def parse_timestamps(column: object) -> Int64Array:
+    """Return times as int64: numbers rounded down, dates as seconds since 1970.
+
+    >>> import datetime
+    >>> parse_timestamps([datetime.datetime(1970, 1, 2)])
+    array([86400])
+    """
+    import pyarrow as pa
+
+    if isinstance(column, (list, tuple, np.ndarray)):
+        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            column = pa.array(column)  # finds dates too
+    values = as_column(column, "timestamp")
+    if not isinstance(values, np.ndarray):
+        values = _without_dictionary(values)
+        if pa.types.is_integer(values.type) and not values.null_count:
+            return to_numpy(_cast(values, pa.int64()))
+        # The first entry that is not null decides the type of a text column.
+        if is_text(values.type) and not _is_castable(values.drop_null()[:1], pa.float64()):
+            values = _parse_dates(values)
+        if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+            _reject_nulls(values, "timestamp")
+            seconds = _cast(values, pa.timestamp("s"), safe=False)
+            return to_numpy(_cast(seconds, pa.int64()))
+    numbers = _parse_numbers(values, "timestamp")
+    is_time = np.abs(numbers.astype(np.float64)) < 2.0**63  # false for NaN
+    check_rows("timestamp", numbers, ~is_time, "is not a time")
+    times: Int64Array = np.floor(numbers).astype(np.int64)
+    return times
+
+
+def as_times(timestamps: object, n: int) -> Int64Array:
+    """Return one time for each of n pairs; a single time is used for all of them."""
+    if isinstance(timestamps, Iterator):
+        timestamps = list(timestamps)
+    if isinstance(timestamps, np.datetime64):
+        timestamps = np.array([timestamps])
+    is_single = isinstance(timestamps, str | bytes) or np.ndim(timestamps) == 0  # type: ignore[arg-type]
+    values: IdsLike = [timestamps] if is_single else timestamps
+    times = parse_timestamps(values) if len(values) else np.empty(0, np.int64)
+    if times.size == 1:
+        times = np.repeat(times, n)
+    if times.size != n:
+        raise DataError(f"there are {times.size} timestamps for {n} pairs", value=times.size)
+    return times
+
+
+def is_plain(text: str | bytes) -> bool:
+    """Whether text has none of the number notation that only Python accepts, such as ``1_0``.
+
+    >>> is_plain(" 1e3"), is_plain("1_0"), is_plain("١٢")
+    (True, False, False)
+    """
+    characters = text.decode("latin-1") if isinstance(text, bytes) else text
+    return characters.strip().isascii() and "_" not in characters
+
+
+def _reject_merged(numbers: AnyArray) -> None:
+    """Reject integers so large that different ones are the same float."""
+    if ((numbers > _MAX_EXACT_FLOAT) | (numbers < -_MAX_EXACT_FLOAT)).any():
+        values, rows = np.unique(numbers, return_index=True)
+        same = np.flatnonzero(np.diff(values.astype(np.float64)) == 0.0)
+        if same.size:
+            row = int(rows[same[0] + 1])
+            reason = "differs from another by less than float64 can hold; subtract a constant"
+            raise row_error("rating", numbers[row].item(), row, f"{reason} from all ratings")
+
+
+def _parse_numbers(column: IdsLike, what: str) -> AnyArray:
+    """Return numbers; the first entry that is missing or not a number raises a DataError."""
+    import pyarrow as pa
+
+    if type(column) is np.ndarray and column.ndim == 1 and column.dtype.kind in "iufb":
+        return column
+    column = as_column(column, what)
+    if isinstance(column, np.ndarray):
+        return _parse_objects(column, what)
+    column = _without_dictionary(column)
+    _reject_nulls(column, what)
+    if is_text(column.type):
+        if not _is_castable(column, pa.float64()):
+            return _parse_objects(np.asarray(column.to_pylist(), dtype=object), what)
+        column = column.cast(pa.float64())
+    elif pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        reason = f"is not a number (the column holds {column.type})"
+        raise row_error(what, to_python(column[0]), 0, reason)
+    return to_numpy(column)
+
+
+def _parse_objects(values: AnyArray, what: str) -> AnyArray:
+    kinds = set(map(type, values))
+    if kinds <= {int, float}:
+        with suppress(OverflowError):
+            return np.array(values, np.int64 if kinds == {int} else np.float64)
+    numbers = np.empty(len(values), np.float64)
+    for row, value in enumerate(values):
+        if value is None or (is_missing(value) and not isinstance(value, float)):
+            raise _missing_value(what, row)
+        if isinstance(value, (str, bytes)) and not is_plain(value):
+            raise row_error(what, value, row, "is not a number")
+        try:
+            numbers[row] = float(value)
+        except OverflowError:
+            raise DataError(f"{what} at row {row} is too large", value=value, row=row) from None
+        except (TypeError, ValueError):
+            raise row_error(what, value, row, "is not a number") from None
+    return numbers
+
+
+def _parse_dates(column: ArrowArray) -> ArrowArray:
+    import pyarrow as pa
+
+    for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
+        if _is_castable(column, kind):
+            return column.cast(kind)
+    row = next(row for row, text in enumerate(column) if not _is_castable(text, pa.timestamp("us")))
+    reason = "is not a time (write ISO dates, or leave the column out)"
+    raise row_error("timestamp", to_python(column[row]), row, reason)
+
+
+def _missing_value(what: str, row: int) -> DataError:
+    return DataError(f"{what} at row {row} is missing; drop or fill such rows first", row=row)
+
+
+def _without_dictionary(column: ArrowArray) -> ArrowArray:
+    import pyarrow as pa
+
+    is_dictionary = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_dictionary else column
+
+
+def _cast(column: ArrowArray, kind: object, *, safe: bool = True) -> ArrowArray:
+    import pyarrow as pa
+
+    try:
+        return column.cast(kind, safe=safe)
+    except pa.ArrowException as error:
+        raise DataError(f"timestamp: {error}") from None
+
+
+def _is_castable(values: ArrowArray, kind: object) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _reject_nulls(column: ArrowArray, what: str) -> None:
+    if column.null_count:
+        raise _missing_value(what, first_null(column))

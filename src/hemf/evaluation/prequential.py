@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from hemf._checks import check_choice, check_int, check_lengths, check_value
 from hemf._typing import SIDES, AnyArray, Array, Float64Array, IdsLike, Int64Array
-from hemf.data.columns import factorise
+from hemf.data.vocabulary import factorise
 from hemf.errors import DataError, UnknownIdWarning
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.splits import Seed

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hemf._typing import SIDES, Float64Array, Int64Array
-from hemf.data.columns import as_times, factorise
 from hemf.data.features import FeatureEncoder
 from hemf.data.pairs import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.ratings import Ratings
-from hemf.data.vocabulary import Vocabulary, as_ids
+from hemf.data.sources import as_times
+from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import UnknownIdError
 from hemf.model.predictive import with_stranger
 from hemf.model.side import Moments, Side

@@ -18,10 +18,9 @@ from hemf.batch.callbacks import SweepReport
 from hemf.batch.fit import FitOptions, one_blas_thread
 from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
-from hemf.data.columns import CodedIds
 from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import adoption, binding, guards

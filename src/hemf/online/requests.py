@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf._typing import SIDES, Array, Int64Array
-from hemf.data.columns import CodedIds, as_array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.online.guards import is_far
 from hemf.online.history import RatingBook

@@ -352,7 +352,7 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
 
 
 def _restore_ids(side: str, kept_as: str, archive: Archive) -> Vocabulary:
-    from hemf.data.columns import CodedIds
+    from hemf.data.vocabulary import CodedIds
 
     distinct: Any
     if kept_as == "integers":

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from hemf.batch.fit import FitOptions
-from hemf.data.columns import downcast
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
+from hemf.data.sources import downcast
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import ParameterError
 from hemf.model.features import given_part

@@ -17,10 +17,9 @@ from hemf._checks import (
     check_int,
 )
 from hemf._typing import Array, Float64Array
-from hemf.data.columns import downcast, factorise, parse_ratings
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
-from hemf.data.sources import open_source
-from hemf.data.vocabulary import Vocabulary, as_ids
+from hemf.data.sources import downcast, open_source, parse_ratings
+from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError
 from hemf.model import predictive
 from hemf.model.side import Moments, Side

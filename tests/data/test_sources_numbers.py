@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from hemf.data.columns import parse_ratings, parse_timestamps
+from hemf.data.sources import parse_ratings, parse_timestamps
 from hemf.errors import DataError
 
 NAN, INF = float("nan"), float("inf")

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from hemf.data.columns import CodedIds, factorise
+from hemf.data.vocabulary import CodedIds, factorise
 from hemf.errors import DataError
 
 LONG = 100  # long enough to go through Arrow rather than a dict
