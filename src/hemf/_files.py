@@ -34,6 +34,15 @@ FileState = tuple[int, ...] | None
 """What tells one version of a file from another; None where there is no file."""
 
 
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """Replace a leading ``~``; where the home folder is not known, it stays, as in a shell.
+
+    >>> expand_home("~a-user-that-is-not-there/ratings.csv").name
+    'ratings.csv'
+    """
+    return Path(os.path.expanduser(path))
+
+
 @contextmanager
 def atomic_write(
     path: str | os.PathLike[str], *, expected: FileState | bool = True
@@ -343,7 +352,7 @@ def _flush_folder(folder: Path) -> None:
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
     """Return the file behind all links; pipes have none, only names such as /dev/fd/3."""
-    target = Path(path).expanduser()
+    target = expand_home(path)
     return target.absolute() if target.is_fifo() else Path(os.path.realpath(target))
 
 

@@ -196,3 +196,14 @@ def test_the_end_of_a_file_is_not_an_interrupt(hemf, folder, monkeypatch):
     monkeypatch.setattr("hemf.estimator.HeMF.fit", ended)
     with pytest.raises(RuntimeError, match="ended unexpectedly"):
         hemf("fit", "ratings.csv", "-o", "m.hemf")
+
+
+def test_a_home_folder_that_is_not_known_is_a_folder_that_is_not_there(hemf, club):
+    nobody = "~a-user-that-is-not-there"
+    for command in (
+        ("predict", f"{nobody}/m.hemf", club.test),
+        ("predict", club.model, f"{nobody}/pairs.csv"),
+        ("fit", f"{nobody}/ratings.csv", "-o", "m.hemf"),
+        ("fit", club.ratings, "-o", f"{nobody}/m.hemf"),
+    ):
+        assert_one_line(hemf(*command), nobody)

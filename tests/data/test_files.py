@@ -360,3 +360,8 @@ def test_errors_do_not_quote_megabytes(tmp_path, place):
     with pytest.raises(DataError, match="row 0") as caught:
         read_columns(tmp_path / "r.csv")
     assert len(str(caught.value)) <= 1000
+
+
+def test_a_name_that_is_too_long_is_a_data_error():
+    with pytest.raises(DataError, match="File name too long"):
+        read_columns("x" * 300 + ".csv")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf._files import expand_home
 from hemf.cli import arguments
 from hemf.cli.output import READ
 from hemf.errors import DataError, ParameterError
@@ -118,7 +119,7 @@ def read_ratings(output: Output, data: str, columns: str | None, **options: Any)
     from hemf.experiments import datasets
 
     chosen = parse_columns(columns)
-    path = Path(data).expanduser()
+    path = expand_home(data)
     if data in datasets.names() and not path.is_file():
         from hemf.cli.progress import download
 
@@ -180,13 +181,13 @@ def check_writable(
     """
     if path is None:
         return
-    place = os.path.realpath(path.expanduser())
+    place = os.path.realpath(expand_home(path))
     for other in apart_from:
-        if os.path.realpath(Path(other).expanduser()) == place:
+        if os.path.realpath(expand_home(other)) == place:
             raise DataError(f"{path} would overwrite {other}; choose another name", value=str(path))
     if regular and path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(f"{path} is a device; give the name of a file", value=str(path))
-    folder = path.expanduser().absolute().parent
+    folder = expand_home(path).absolute().parent
     if path.is_dir():
         raise DataError(f"{path} is a directory; give the name of a file to write", value=str(path))
     if not folder.is_dir():

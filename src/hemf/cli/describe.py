@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf._files import expand_home
 from hemf.cli import arguments
 from hemf.cli.output import Output, RowFormat, columns_of
 
@@ -213,7 +214,7 @@ def describe(output: Output, model_file: arguments.Model) -> None:
         versions = read_versions(model_file)
     document = {
         "model": output.named(str(model_file)),
-        "bytes": model_file.expanduser().stat().st_size,
+        "bytes": expand_home(model_file).stat().st_size,
         **versions,
         "users": model.n_users_,
         "items": model.n_items_,

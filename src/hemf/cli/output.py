@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 import numpy as np
 import typer
 
-from hemf._files import atomic_write, temporary_folder
+from hemf._files import atomic_write, expand_home, temporary_folder
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -449,4 +449,4 @@ class StandardFiles:
 
 
 def _is_pipe(path: str | Path) -> bool:
-    return Path(path).expanduser().is_fifo()
+    return expand_home(path).is_fifo()

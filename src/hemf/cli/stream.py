@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hemf._files import expand_home
 from hemf.cli import arguments
 from hemf.cli.arguments import STREAMING, parse_model
 from hemf.cli.evaluate import learn
@@ -285,7 +286,7 @@ def read_rows(
     from hemf.data.sources import read_columns
     from hemf.experiments import datasets
 
-    path = Path(data).expanduser()
+    path = expand_home(data)
     chosen = arguments.parse_columns(columns)
     if data in datasets.names() and not path.is_file() and chosen is None:
         from hemf.cli.progress import download

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hemf._files import LOCK_TIMEOUT, file_lock, file_state
+from hemf._files import LOCK_TIMEOUT, expand_home, file_lock, file_state
 from hemf.cli import arguments
 from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
 from hemf.cli.output import READ, WRITTEN, Output
@@ -105,7 +105,7 @@ def update(
     )
     batch_id = digest if batch_id is None else batch_id
     with file_lock(place, seconds=wait, waiting=output.remark):
-        in_place = len({os.path.realpath(path.expanduser()) for path in (model_file, place)}) == 1
+        in_place = len({os.path.realpath(expand_home(path)) for path in (model_file, place)}) == 1
         expected = file_state(place) if in_place else True
         with output.status(f"reading {model_file}"):
             model = HeMF.load(model_file)
@@ -129,7 +129,7 @@ def digest_of(files: dict[str, list[Any]], columns: str | None) -> str:
     """Return what tells one batch from another: the content of its files, and how it is read."""
     digest = hashlib.sha256(repr((columns, [(n, len(f)) for n, f in files.items()])).encode())
     for path in (path for group in files.values() for path in group):
-        with suppress(OSError), Path(path).expanduser().open("rb") as file:
+        with suppress(OSError), expand_home(path).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
             continue
         digest.update(repr(str(path)).encode())  # a data set by its name

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias, Unpack
 
-from hemf._files import temporary_folder
+from hemf._files import expand_home, temporary_folder
 from hemf.data.movielens import RatingColumns, read_csv, read_double_colon, read_tabs
 from hemf.data.netflix_like import netflix_like, netflix_like_blocks
 from hemf.data.ratings import Ratings, ReadOptions
@@ -149,7 +149,7 @@ def describe(name: str) -> str:
 def cache_folder() -> Path:
     """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache."""
     if chosen := os.environ.get("HEMF_CACHE"):
-        return Path(chosen).expanduser()
+        return expand_home(chosen)
 
     import platformdirs
 
@@ -244,7 +244,7 @@ def fetch(
 
 
 def _root(folder: str | Path | None) -> Path:
-    return cache_folder() / "datasets" if folder is None else Path(folder).expanduser()
+    return cache_folder() / "datasets" if folder is None else expand_home(folder)
 
 
 def _convert_placed(entry: Dataset, home: Path, progress: Progress | None) -> Path:

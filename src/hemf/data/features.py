@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from hemf._files import expand_home
 from hemf._typing import AnyArray, FeaturesLike, Float64Array, FrameLike, IdsLike, Int64Array
 from hemf.data.files import Source, open_file
 from hemf.data.sources import id_column, infer_text_ids, is_number
@@ -281,7 +282,7 @@ def read_feature_file(
     >>> table.ids.tolist(), table.numbers.tolist(), table.labels
     (['ann', 'bob'], [[31.0], [45.0]], {'city': ['Rome', '']})
     """
-    path = Path(path).expanduser()
+    path = expand_home(path)
 
     def has_names(fields: Sequence[str]) -> bool:
         return _id_place(fields, side, column) is not None or not any(map(is_number, fields))

@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 
+from hemf._files import expand_home
 from hemf._typing import ArrowArray, ArrowTable, Int64Array, UInt8Array
 from hemf.errors import DataError, DataWarning, warn_caller
 
@@ -92,14 +93,16 @@ def open_file(path: Path, has_names: HasNames, *, n_ids: int = 2) -> Source:
     """
     import pyarrow as pa
 
-    path = path.expanduser()
+    path = expand_home(path)
     where = str(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = bool(suffixes) and suffixes[-1] in COMPRESSED
     kind = "".join(suffixes[-2:-1] if compressed else suffixes[-1:])
-    if path.is_dir():
+    with _clear_errors(where):  # the name may be too long
+        is_folder, exists = path.is_dir(), path.exists()
+    if is_folder:
         raise DataError(f"{path} is a directory; give a file in it", value=where)
-    if not path.exists():
+    if not exists:
         raise DataError(f"{path}: no such file", value=where)
     if not path.is_file() or path.parent in _PIPE_FOLDERS:
         return _open_pipe(path, kind, has_names, n_ids)

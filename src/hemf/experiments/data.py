@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hemf._files import expand_home
 from hemf.data import datasets
 from hemf.data.datasets import Dataset, Progress, register
 from hemf.data.movielens import Lines, RatingColumns
@@ -147,7 +148,7 @@ def folders(folder: Path | None) -> Iterator[Path]:
     if folder is not None:
         yield folder
     if chosen := os.environ.get("HEMF_DATA"):
-        yield Path(chosen).expanduser()
+        yield expand_home(chosen)
     yield datasets.cache_folder() / "datasets"
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hemf._files import expand_home
 from hemf.data.datasets import Progress
 from hemf.data.movielens import unreadable
 from hemf.errors import DatasetError
@@ -84,7 +85,7 @@ def find_ratings(source: str | Path) -> list[Path]:
     Traceback (most recent call last):
     hemf.errors.DatasetError: there is no a-folder-that-is-not-there
     """
-    source = Path(source).expanduser()
+    source = expand_home(source)
     if source.is_file():
         return [source]
     if not source.is_dir():

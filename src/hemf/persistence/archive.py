@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from hemf._files import FileState
+from hemf._files import FileState, expand_home
 from hemf._files import atomic_write as whole
 from hemf.errors import DataError, ModelFileError
 
@@ -90,7 +90,7 @@ def replacing(
     >>> path.read_bytes()
     b'new'
     """
-    target = Path(os.path.realpath(Path(path).expanduser()))  # a link stays a link
+    target = Path(os.path.realpath(expand_home(path)))  # a link stays a link
     if target.is_dir():
         raise ModelFileError(f"{path} is a directory; give the name of a file", value=str(path))
     if target.exists() and not target.is_file():

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._files import FileState
+from hemf._files import FileState, expand_home
 from hemf._typing import SIDES
 from hemf.batch.callbacks import SweepReport
 from hemf.batch.inputs import standardised
@@ -179,7 +178,7 @@ def read_versions(path: str | os.PathLike[str]) -> dict[str, Any]:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[FileArchive]:
     """Open a model file; whatever goes wrong with it is a `ModelFileError`."""
-    place = Path(path).expanduser()
+    place = expand_home(path)
     if place.exists() and not place.is_file():
         what = "a directory" if place.is_dir() else "a device"
         raise ModelFileError(f"{path} is {what}; give a model file", value=str(path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf._checks import check_choice, check_int, check_n_jobs, check_number
+from hemf._files import expand_home
 from hemf.batch.callbacks import Callback, SweepReport
 from hemf.data.features import as_parts, read_table
 from hemf.data.ratings import Ratings
@@ -193,7 +194,7 @@ def tune(
     )
     about = {"by": by, "share": share, "folds": folds, "patience": patience, "rng": rng}
     about["data"] = fingerprint(data, features)
-    path = None if results is None else Path(results).expanduser()
+    path = None if results is None else expand_home(results)
     found = Tuning(first, by, data=(data, features), rng=rng, n_jobs=n_jobs)
     search = _Search(found, judge, Kept(path, about), choices, trials, minutes, watch)
     try:
