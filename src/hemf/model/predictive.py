@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from hemf._arrays import top_columns
 from hemf._typing import Float64Array, Int64Array
 from hemf.model.layout import lower_triangle
 from hemf.model.side import Moments, Side
@@ -164,10 +165,6 @@ class Ranking:
 
 def best_columns(scores: npt.NDArray[np.floating], n: int) -> Ranking:
     """Top n of every row of a score matrix; -inf entries are never chosen."""
-    n = min(n, scores.shape[1])
-    chosen = np.argpartition(-scores, n - 1, axis=1)[:, :n]
-    values = np.take_along_axis(scores, chosen, axis=1)
-    order = np.lexsort((chosen, -values), axis=1)  # ties by column: the same answer every time
-    chosen = np.take_along_axis(chosen, order, axis=1)
-    best = np.take_along_axis(values, order, axis=1).astype(np.float64)
-    return Ranking(np.where(np.isneginf(best), -1, chosen), best)
+    columns = top_columns(scores, n)
+    best = np.take_along_axis(scores, np.maximum(columns, 0), axis=1).astype(np.float64)
+    return Ranking(columns, np.where(columns < 0, -np.inf, best))
