@@ -20,9 +20,9 @@ import scipy.sparse as sp
 from _data import drawn, movielens_like
 from hemf import HeMF, Ratings
 from hemf._options import fit_options
-from hemf.batch.fit import one_blas_thread, start_state
+from hemf.batch.fit import start_state
 from hemf.batch.sweep import BatchState, sweep
-from hemf.engines.threads import Rows
+from hemf.engines.threads import Threads, one_blas_thread
 
 BARS = {
     "one community / scipy": ("<=", 3.0),
@@ -58,18 +58,13 @@ def scipy_products(ratings: Ratings, n_factors: int) -> Callable[[], object]:
 def prepared(ratings: Ratings, model: HeMF, warm: int) -> tuple[BatchState, Callable[..., None]]:
     """Return a state after some sweeps, and a function that does one more on n_jobs threads."""
     options = fit_options(model)
-    rows = {}
-    for name, table in (("user", ratings.by_user), ("item", ratings.by_item)):
-        values = (table.values - np.float32(ratings.mean)) / np.float32(ratings.scale)
-        rows[name] = Rows(table.indptr, table.indices, values)
+    engine = Threads.load(ratings, dtype=np.float32)
     rng = np.random.default_rng(0)
-    state = start_state(rows, ratings.scale, options, rng)
+    state = start_state(engine, ratings.scale, options, rng)
 
     def one_more(n_jobs: int) -> None:
-        sweep(
-            state, options.schedule, max_communities=options.max_communities,
-            coupled=options.coupled, evb=options.evb, rng=rng, n_jobs=n_jobs,
-        )  # fmt: skip
+        engine.components["ratings"].n_jobs = n_jobs
+        sweep(state, options, rng)
         state.bound_terms()
 
     for _ in range(warm):

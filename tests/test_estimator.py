@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from hemf import ConvergenceWarning, HeMF, HemfError, NotFittedError, ParameterError, Ratings
 from hemf.baselines import SGD
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.sweep import Schedule
+from hemf.batch.options import Schedule
 from hemf.data.datasets import draw
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF
@@ -394,7 +394,7 @@ def test_the_bound_is_that_of_the_model_as_it_is(fraction):
 def test_with_a_held_out_part_the_best_sweep_is_kept():
     model = small(validation_fraction=0.2, rating_range=None, max_sweeps=60).fit(NAMED)
     errors = [report.validation_rmse for report in model.history_]
-    earliest = Schedule().settling(seeds=True, scales=True)
+    earliest = Schedule().earliest(seeds=True, scales=True)
     assert model.n_sweeps_ == earliest + int(np.argmin(errors[earliest - 1 :])) <= len(errors)
     assert model.ratings_.n_ratings == round(0.8 * DATA.ratings.size)
     users, items, _ = model.ratings_.triples()

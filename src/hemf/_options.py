@@ -18,7 +18,7 @@ from hemf._checks import (
     check_rating_range,
 )
 from hemf._typing import SIDES
-from hemf.batch.fit import FitOptions
+from hemf.batch.options import FitOptions
 from hemf.errors import ParameterError
 from hemf.online.options import ALL, OnlineOptions
 

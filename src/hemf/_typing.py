@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 """float32 or float64, as the model stores it."""
+Storage: TypeAlias = type[np.floating[Any]]
+"""The type of such an array: np.float32 or np.float64."""
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
@@ -36,3 +38,18 @@ DistinctIds: TypeAlias = Any
 SIDES: Final = ("user", "item")
 OTHER: Final = {"user": "item", "item": "user"}
 """The opposite side."""
+
+
+class Matrix(Protocol):
+    """What can be multiplied with arrays: a sparse array of SciPy, or a `LinearOperator`."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def T(self) -> Matrix:  # noqa: N802  (SciPy's name)
+        """The transpose."""
+
+    def __matmul__(self, other: Float64Array, /) -> Float64Array:
+        """Product with an array."""

@@ -224,12 +224,11 @@ class HeMF(Parametrised):
         given = read_inputs(ratings, y, columns, features, validation, options, rng)
         train = given.train
         result = fit_batch(
-            given.rows,
+            given.engine,
             train.scale,
             options,
             rng,
             designs=given.designs,
-            times=train.timestamps if options.moods else None,
             validate=given.validate,
             watch=given.watch,
             callbacks=watchers,

@@ -10,14 +10,14 @@ import pytest
 
 from hemf.batch import merge_split
 from hemf.batch.empirical import best_centre, best_concentration, best_dof, best_scale, best_spread
-from hemf.batch.fit import one_blas_thread
 from hemf.batch.sweep import BatchState, learn_noise
+from hemf.engines.threads import one_blas_thread
 from hemf.kernels.reference import rows as reference
 from hemf.model import ridge
 from hemf.model.layout import pack
 from hemf.model.noise import learn_scales, scale_posterior
 from proofs import slow_bound
-from proofs.problems import SETTINGS, Setting, problem
+from proofs.problems import SETTINGS, Setting, problem, tables
 from proofs.watch import Watched
 
 SWEEPS = 3
@@ -34,7 +34,7 @@ def order_by_size(watched: Watched, name: str) -> None:
 def update_scales(watched: Watched, name: str) -> None:
     state, side = watched.state, watched.state.sides[name]
     if side.noise_scales is not None:
-        errors, counts = watched.errors[name], np.diff(state.rows[name].indptr)
+        errors, counts = watched.errors[name], np.diff(tables(state)[name].indptr)
         shape = side.noise_scales.prior_shape
         side.noise_scales = scale_posterior(errors / state.noise, counts, shape)
         state.squared_error = float(errors @ side.weights)
@@ -43,7 +43,7 @@ def update_scales(watched: Watched, name: str) -> None:
 def learn_scale_prior(watched: Watched, name: str) -> None:
     state, side = watched.state, watched.state.sides[name]
     if side.noise_scales is not None:
-        errors, counts = watched.errors[name], np.diff(state.rows[name].indptr)
+        errors, counts = watched.errors[name], np.diff(tables(state)[name].indptr)
         scales = side.noise_scales
         side.noise_scales, factor = learn_scales(scales, errors / state.noise, counts)
         state.noise /= factor
@@ -198,7 +198,7 @@ def test_leaving_out_negligible_communities_costs_what_was_computed(
 
 def exact_rows(state: BatchState, setting: Setting) -> None:
     """Update the user rows by the reference."""
-    side, other, rows = state.sides["user"], state.sides["item"], state.rows["user"]
+    side, other, rows = state.sides["user"], state.sides["item"], tables(state)["user"]
     communities, layout = side.communities, side.layout
     update = reference.coupled_rows if setting.coupled else reference.mean_field_rows
     order, precision = layout.order, pack(communities.precision)

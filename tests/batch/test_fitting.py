@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,13 @@ from hemf._options import fit_options
 from hemf.batch import fit as trials
 from hemf.batch import merge_split
 from hemf.batch.callbacks import Convergence, SweepReport, notify
-from hemf.batch.fit import FitOptions, FitResult, fit_batch, start_state
+from hemf.batch.fit import FitResult, fit_batch, start_state
 from hemf.batch.init import assign, cluster, seed_communities
-from hemf.batch.sweep import BatchState, Schedule, sweep, update_side
+from hemf.batch.options import FitOptions, Schedule
+from hemf.batch.sweep import BatchState, sweep, update_side
 from hemf.data import datasets
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import Threads
 from hemf.errors import ConvergenceWarning
 from hemf.model.predictive import pair_moments
 from proofs.problems import SETTINGS, Setting, problem
@@ -32,7 +35,7 @@ def planted(seed: int = 0, **options: Any) -> datasets.SyntheticRatings:
     return datasets.draw(150, 120, density=0.25, rng=seed, noise=0.3, **{**known, **options})
 
 
-def compressed(data: datasets.SyntheticRatings) -> tuple[dict[str, Rows], float]:
+def compressed(data: datasets.SyntheticRatings) -> tuple[Threads, float]:
     """Both forms of the ratings, standardised, in float64, and their unit."""
     ratings = data.ratings.astype(np.float64)
     unit = float(ratings.std())
@@ -45,8 +48,8 @@ def compressed(data: datasets.SyntheticRatings) -> tuple[dict[str, Rows], float]
     ):
         order = np.argsort(row, kind="stable")
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
-        rows[name] = Rows(indptr.astype(np.int64), column[order].astype(np.int32), values[order])
-    return rows, unit
+        rows[name] = Sparse(indptr.astype(np.int64), column[order].astype(np.int32), values[order])
+    return Threads.of(rows, n_jobs=1), unit
 
 
 def options(**parameters: Any) -> FitOptions:
@@ -57,9 +60,9 @@ def options(**parameters: Any) -> FitOptions:
 def fit(
     data: datasets.SyntheticRatings, *callbacks: Any, validate: Any = None, **parameters: Any
 ) -> FitResult:
-    rows, unit = compressed(data)
+    engine, unit = compressed(data)
     return fit_batch(
-        rows,
+        engine,
         unit,
         options(**parameters),
         np.random.default_rng(0),
@@ -106,18 +109,18 @@ def test_a_half_sweep_is_rows_scales_and_communities(
 ) -> None:
     state = problem(rng, setting)
     before = sum(state.bound_terms().values())
-    update_side(state, "item", coupled=setting.coupled, hold=True, n_jobs=1)
+    update_side(state, "item", coupled=setting.coupled, hold=True)
     held = sum(state.bound_terms().values())
     assert held >= before - 1e-9 * abs(before)
-    update_side(state, "item", coupled=setting.coupled, n_jobs=1)
+    update_side(state, "item", coupled=setting.coupled)
     assert sum(state.bound_terms().values()) >= held - 1e-9 * abs(held) - 1e-3
 
 
 def test_without_learning_hyper_parameters_stay() -> None:
     data = planted()
-    rows, unit = compressed(data)
+    engine, unit = compressed(data)
     chosen = options(evb=None)
-    start = start_state(rows, unit, chosen, np.random.default_rng(0))
+    start = start_state(engine, unit, chosen, np.random.default_rng(0))
     result = fit(data, evb=None, max_sweeps=12)
     assert result.state.noise == start.noise
     for name, side in result.state.sides.items():
@@ -149,9 +152,9 @@ def test_trials_are_announced_where_they_are_made(monkeypatch: pytest.MonkeyPatc
     tried: list[int] = []
     unchanged = trials.improve
 
-    def improve(state: BatchState, **options: Any) -> bool:
+    def improve(state: BatchState, *options: Any, splits: bool) -> bool:
         tried.append(state.sweeps)
-        return unchanged(state, **options)
+        return unchanged(state, *options, splits=splits)
 
     monkeypatch.setattr("hemf.batch.fit.improve", improve)
     result = fit(planted(), seen.append, tol=1e-3, max_sweeps=100)
@@ -250,7 +253,7 @@ def test_a_validated_fit_too_short_to_settle_ends_in_its_last_state(max_sweeps: 
 def test_no_state_from_before_communities_and_noise_scales_began_is_kept() -> None:
     errors = iter(range(1, 100))
     result = fit(planted(), validate=lambda state: float(next(errors)), patience=2)
-    assert result.state.sweeps == Schedule().settling(seeds=True, scales=True)
+    assert result.state.sweeps == Schedule().earliest(seeds=True, scales=True)
 
 
 # -- reports ------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ def test_assigned_communities_explain_the_rows_they_were_given(
     assign(side, np.arange(20) % 3, 3)
     assert side.statistics.tied == setting.tied_users
     np.testing.assert_array_equal(side.statistics.size, [7.0, 7.0, 6.0])
-    update_side(state, "user", coupled=setting.coupled, hold=True, n_jobs=1)
+    update_side(state, "user", coupled=setting.coupled, hold=True)
     np.testing.assert_allclose(side.statistics.size, [7.0, 7.0, 6.0])
 
 
@@ -349,15 +352,10 @@ def settled_state(**parameters: Any) -> BatchState:
 def improve(
     state: BatchState, *, limit: int = 6, coupled: bool = True, splits: bool = True
 ) -> bool:
-    return trials.improve(
-        state,
-        max_communities={"user": limit, "item": limit},
-        coupled=coupled,
-        evb="closed",
-        splits=splits,
-        rng=np.random.default_rng(0),
-        n_jobs=1,
+    chosen = replace(
+        options(), max_communities={"user": limit, "item": limit}, coupled=coupled, evb="closed"
     )
+    return trials.improve(state, chosen, np.random.default_rng(0), splits=splits)
 
 
 @FORMS
@@ -378,7 +376,7 @@ def test_trials_rejoin_a_community_that_was_torn_apart() -> None:
     members = np.flatnonzero(labels == 0)
     labels[members[::2]] = 3
     assign(side, labels, 4)
-    update_side(state, "user", hold=True, n_jobs=1)
+    update_side(state, "user", hold=True)
     while improve(state):
         pass
     assert state.sides["user"].n_communities == 3
@@ -389,7 +387,7 @@ def test_trials_split_communities_that_were_put_together() -> None:
     side = state.sides["user"]
     merge_split.merge(side, 0, 1)
     for name in ("user", "item", "user"):
-        update_side(state, name, n_jobs=1)
+        update_side(state, name)
     assert side.n_communities == 2
     improve(state, splits=False)
     assert state.sides["user"].n_communities <= 2
@@ -402,27 +400,20 @@ def test_trials_keep_to_the_limits() -> None:
     state = settled_state()
     assert not improve(state, limit=1)
     merge_split.merge(state.sides["user"], 0, 1)
-    update_side(state, "user", n_jobs=1)
+    update_side(state, "user")
     improve(state, limit=2)
     assert state.sides["user"].n_communities <= 2
 
 
 def test_a_sweep_merges_when_it_is_due() -> None:
     """Twice the same community is one, at the first sweep that tries merges."""
-    rows, unit = compressed(planted(user_communities=1, item_communities=1))
-    state = start_state(rows, unit, options(), np.random.default_rng(0))
+    engine, unit = compressed(planted(user_communities=1, item_communities=1))
+    state = start_state(engine, unit, options(), np.random.default_rng(0))
     schedule = Schedule(warm_up=4, hold_structure=2, merge_every=2)
+    chosen = replace(options(), schedule=schedule, max_communities={"user": 4, "item": 1})
     counts = []
     for _ in range(10):
-        sweep(
-            state,
-            schedule,
-            max_communities={"user": 4, "item": 1},
-            coupled=True,
-            evb="closed",
-            rng=np.random.default_rng(1),
-            n_jobs=1,
-        )
+        sweep(state, chosen, np.random.default_rng(1))
         counts.append(state.sides["user"].n_communities)
     assert counts[:4] == [1, 1, 1, 1]
     assert counts[4] > 1

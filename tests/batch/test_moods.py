@@ -6,30 +6,29 @@ import numpy as np
 import pytest
 
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, Moods, learn_noise, update_moods, update_side
+from hemf.batch.sweep import BatchState, learn_noise, update_moods, update_side
 from hemf.model.predictive import pair_moments
-from proofs.problems import SETTINGS, Setting, problem
+from proofs.problems import SETTINGS, Setting, problem, tables, with_times
 
 
 def timed(rng: np.random.Generator, setting: Setting) -> BatchState:
     state = problem(rng, setting, communities=(2, 2))
-    state.moods = Moods.start(state.rows, rng.integers(4, size=state.n_ratings))
-    return state
+    return with_times(state, rng.integers(4, size=state.n_ratings))
 
 
 def slow_squared_error(state: BatchState) -> float:
     """Σ τ_i υ_j E(r - a·b - o)², rating by rating."""
-    moods, rows = state.moods, state.rows["user"]
+    moods, rows = state.moods, tables(state)["user"]
     assert moods is not None
     users = np.repeat(np.arange(rows.indptr.size - 1), np.diff(rows.indptr))
     left, right = state.sides["user"], state.sides["item"]
     mean, variance = pair_moments(
         left.moments, right.moments, users, rows.indices.astype(np.int64), variance=True
     )
-    sitting = moods.sitting["user"]
-    away = moods.ratings["user"] - mean - moods.posterior.mean[sitting]
+    session = state.ratings.sessions.of_ratings["user"]
+    away = rows.values - mean - moods.posterior.mean[session]
     weight = left.weights[users] * right.weights[rows.indices]
-    return float(weight @ (away**2 + variance + moods.posterior.spread[sitting]))
+    return float(weight @ (away**2 + variance + moods.posterior.spread[session]))
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -55,29 +54,24 @@ def test_ratings_of_both_sides_are_without_the_same_moods(rng) -> None:
     for name in SIDES:
         update_side(state, name, learn=False)
     update_moods(state, learn=True)
-    tables = {}
+    found = {}
     for name in SIDES:
-        rows = state.rows[name]
-        own = np.repeat(np.arange(rows.indptr.size - 1), np.diff(rows.indptr))
-        pairs = zip(own, rows.indices, strict=True)
-        keys = ((u, i) if name == "user" else (i, u) for u, i in pairs)
-        tables[name] = dict(zip(keys, rows.values, strict=True))
-    assert tables["user"] == tables["item"]
+        found[name] = {}
+        for row in range(state.sides[name].n_rows):
+            for column, value in zip(*state.row_ratings(name, row), strict=True):
+                found[name][(row, column) if name == "user" else (column, row)] = value
+    assert found["user"] == found["item"]
 
 
-def test_ratings_at_one_time_are_one_sitting() -> None:
+def test_ratings_at_one_time_are_one_session() -> None:
     from hemf import Ratings
-    from hemf.engines.threads import Rows
+    from hemf.engines.threads import Sessions
 
     ratings = Ratings.from_any([("al", "a", 1, 5), ("al", "b", 2, 3), ("al", "c", 3, 5),
                                 ("bo", "a", 4, 3)])  # fmt: skip
-    rows = {
-        "user": Rows(ratings.by_user.indptr, ratings.by_user.indices, ratings.by_user.values),
-        "item": Rows(ratings.by_item.indptr, ratings.by_item.indices, ratings.by_item.values),
-    }
     assert ratings.timestamps is not None
-    moods = Moods.start(rows, ratings.timestamps)
-    assert moods.indptr.tolist() == [0, 2, 3]
-    assert moods.times.tolist() == [3, 5, 3]
-    assert moods.sitting["user"].tolist() == [1, 0, 1, 2]
-    assert moods.sitting["item"].tolist() == [1, 2, 0, 1]
+    sessions = Sessions.of(ratings.by_user, ratings.timestamps)
+    assert sessions.indptr.tolist() == [0, 2, 3]
+    assert sessions.times.tolist() == [3, 5, 3]
+    assert sessions.of_ratings["user"].tolist() == [1, 0, 1, 2]
+    assert sessions.of_ratings["item"].tolist() == [1, 2, 0, 1]

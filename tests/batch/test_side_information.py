@@ -11,6 +11,7 @@ from hemf import HeMF
 from hemf.errors import DataError, ParameterError, UnknownIdError
 from hemf.evaluation import rmse
 from hemf.model import regression
+from proofs.problems import tables
 
 N_USERS, N_ITEMS, NEW = 150, 60, 30
 FAST = {"n_factors": 2, "max_user_communities": 1, "max_item_communities": 1, "rng": 0, "n_jobs": 1}
@@ -135,7 +136,7 @@ def test_implicit_features_are_of_the_ratings_that_are_learnt_from(world):
     for name, other in (("user", "item"), ("item", "user")):
         design = fitted.state_.sides[name].regression.design
         rated = design.matrix[:, : fitted.state_.sides[other].n_rows]
-        rows = fitted.state_.rows[name]
+        rows = tables(fitted.state_)[name]
         assert rated.nnz == fitted.ratings_.n_ratings < world.train[0].size
         np.testing.assert_array_equal(np.sort(rated.indices), np.sort(rows.indices))
         counts = np.diff(rows.indptr)

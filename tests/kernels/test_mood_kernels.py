@@ -95,13 +95,13 @@ def test_the_posterior_is_that_of_a_dense_gaussian(prior, sittings):
 
 def expected_log_prior(prior: MoodPrior, sums: MoodSums) -> float:
     """E ln p(l, g), but for what no parameter changes."""
-    steps = sums.n_sittings - sums.n_raters
+    steps = sums.n_sessions - sums.n_raters
     phi, innovation = prior.persistence, prior.innovation
     moved = sums.now - 2 * phi * sums.product + phi**2 * sums.before
     return -0.5 * (
         sums.n_raters * np.log(prior.variance) + sums.first / prior.variance
         + steps * np.log(innovation) + moved / innovation
-        + sums.n_sittings * np.log(prior.extra) + sums.extra / prior.extra
+        + sums.n_sessions * np.log(prior.extra) + sums.extra / prior.extra
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from scipy.optimize import minimize
 
 from hemf.batch import empirical
 from hemf.batch.sweep import BatchState, learn_noise
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
 from hemf.model.communities import Communities, Sticks
 from hemf.model.noise import SHAPE_RANGE, NoiseScales, best_shape, learn_scales, scale_posterior
 from proofs import slow_bound
-from proofs.problems import Setting, problem
+from proofs.problems import Setting, problem, tables
 from proofs.slow_bound import Belief, with_communities, with_prior, with_side
 from proofs.watch import Watched
 
@@ -272,7 +272,7 @@ def test_noise_scales_of_rows(rng: np.random.Generator) -> None:
     watched.update_rows("user")
     scales = state.sides["user"].noise_scales
     assert scales is not None
-    counts = np.diff(state.rows["user"].indptr)
+    counts = np.diff(tables(state)["user"].indptr)
     best = scale_posterior(watched.errors["user"] / state.noise, counts, scales.prior_shape)
 
     def bound(theta: Vector) -> float:
@@ -287,7 +287,7 @@ def test_noise_scales_of_rows(rng: np.random.Generator) -> None:
 def test_noise_scales_their_prior_and_noise_variance_together(rng: np.random.Generator) -> None:
     """Scales, a0 and σ² end where they are the best together, not only one after the other."""
     counts, errors = np.array([400, 300, 500, 200]), np.array([300.0, 390.0, 475.0, 250.0])
-    rows = Rows(np.concatenate([[0], np.cumsum(counts)]), np.empty(0), np.empty(0))
+    rows = Sparse(np.concatenate([[0], np.cumsum(counts)]), np.empty(0), np.empty(0))
     best, noise = NoiseScales.start(4), 2.0
     for _ in range(100):
         best, factor = learn_scales(best, errors / noise, counts)

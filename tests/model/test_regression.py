@@ -255,7 +255,7 @@ def test_features_that_are_copies_are_factorised_in_double_precision(rng):
 @pytest.mark.parametrize("widths", [(5, 3), (5, 200)])
 def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
     """Each with the M and C that are best under it; rows stay."""
-    monkeypatch.setattr("hemf.model.regression.EAGER", 0.5)
+    monkeypatch.setattr("hemf.model.regression.OVERSTEP", 0.5)
     design = any_design(rng, 40, widths)
     communities = any_communities(rng, 1, ORDER, tied=True)
     communities = replace(communities, mean=np.zeros((1, ORDER)))

@@ -11,8 +11,9 @@ import pytest
 
 from hemf import DataError, HeMF, Ratings
 from hemf._typing import SIDES
-from hemf.batch.fit import FitOptions
-from hemf.batch.sweep import BatchState, Schedule, learn_noise, sweep, update_side
+from hemf.batch.options import FitOptions, Schedule
+from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
+from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
 from hemf.online import adoption, updates
 from hemf.online.options import ALL, OnlineOptions
@@ -36,7 +37,7 @@ from proofs.learners import (
     solve,
     some,
 )
-from proofs.problems import Setting, problem
+from proofs.problems import Setting, fit_with, problem, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 
@@ -103,13 +104,13 @@ def test_a_batch_of_everything_is_one_sweep_with_hyper_parameters_and_moves(
 ) -> None:
     rng = np.random.default_rng(0)
     settled = replace(planted(rng, setting), seeded_at=0, sweeps=1)
-    options: dict[str, Any] = {"max_communities": {"user": 3, "item": 3}, "coupled": True}
+    options = fit_with(setting, schedule=AT_ONCE)
     for _ in range(3):
-        sweep(settled, AT_ONCE, evb="closed", rng=rng, n_jobs=1, **options)
+        sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(as_batch(online), seeded_at=0, sweeps=1)
     online.absorb(*pairs(online), np.full(online.n_ratings, -1))
-    sweep(state, AT_ONCE, evb="closed", rng=rng, n_jobs=1, **options)
+    sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
     assert [online.sides[name].n_communities for name in SIDES] == [3, 3]
@@ -136,7 +137,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
     for name in SIDES:
         online.add_rows(name, data.sides[name].n_rows)
     state = replace(data, noise=online.noise, sides=as_batch(online).sides, sweeps=0)
-    rows = data.rows["user"]
+    rows = tables(data)["user"]
     codes = online.book.codes(np.float32(rows.values * data.unit + CENTRE))
     users = np.repeat(np.arange(rows.indptr.size - 1), np.diff(rows.indptr))
     # Rows without a rating wait for their first; a sweep gives them to the community at once.
@@ -146,10 +147,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         codes.size
     )
     held = replace(AT_ONCE, hold_scale=9)  # many ratings are new: W0 is not learnt yet
-    sweep(
-        state, held, max_communities=fit.max_communities, coupled=True, evb="closed",
-        rng=np.random.default_rng(0), n_jobs=1,
-    )  # fmt: skip
+    sweep(state, replace(fit, schedule=held), np.random.default_rng(0))
     for side in state.sides.values():
         side.refresh()
     assert_same_state(online, state)
@@ -355,8 +353,8 @@ def test_float32_rows_take_back_what_they_gave() -> None:
             side.moments.mean.astype(np.float32), side.moments.second.astype(np.float32)
         )
         side.membership = side.membership.astype(np.float32)
-        rows = start.rows[name]
-        start.rows[name] = type(rows)(rows.indptr, rows.indices, rows.values.astype(np.float32))
+        rows = tables(start)[name]
+        tables(start)[name] = Sparse(rows.indptr, rows.indices, rows.values.astype(np.float32))
     state = adopted(start)
     for _ in range(300):
         for name in SIDES:

@@ -10,13 +10,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, Schedule, learn_noise, sweep, update_side
+from hemf.batch.options import Schedule
+from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.model import ridge
 from hemf.model.features import Logs, how_many
 from hemf.online import features, updates
 from hemf.online.state import OnlineState
 from proofs.information import PLAIN, TIED, Climb, assert_consistent, beliefs, learner, now, told
 from proofs.learners import adopted, batch_of, pairs, record, solve, some
+from proofs.problems import fit_with
 
 AT_ONCE = Schedule(warm_up=-1, hold_scale=0, hold_structure=0, hold_noise=0, merge_every=1)
 SETTINGS = [PLAIN, TIED]
@@ -72,13 +74,13 @@ def test_a_batch_of_everything_is_one_sweep(
         monkeypatch.setattr(features, "CHEAP", 0)
     rng = np.random.default_rng(1)
     settled = replace(told(rng, setting), seeded_at=0, sweeps=1)
-    options: dict[str, Any] = {"max_communities": {"user": 3, "item": 3}, "coupled": True}
+    options = fit_with(setting, schedule=AT_ONCE)
     for _ in range(3):
-        sweep(settled, AT_ONCE, evb="closed", rng=rng, n_jobs=1, **options)
+        sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(now(online), seeded_at=0, sweeps=1)
     online.absorb(*pairs(online), np.full(online.n_ratings, -1))
-    sweep(state, AT_ONCE, evb="closed", rng=rng, n_jobs=1, **options)
+    sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
     assert_same(online, state)
@@ -305,7 +307,9 @@ def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
     x = csr_array(X[:1, :2])
     found = side.online_shift.solver.variance(csr_array(X[:1]), side.regression.precision)
     assert found[0] == pytest.approx(X[0] ** 2 @ (1.0 / inverse), rel=1e-9)
-    assert side._hint(x).leverage[0] == pytest.approx(X[0, :2] ** 2 @ (1.0 / inverse[:2]), rel=1e-9)
+    assert side.feature_prior(x).leverage[0] == pytest.approx(
+        X[0, :2] ** 2 @ (1.0 / inverse[:2]), rel=1e-9
+    )
 
 
 def test_counts_beyond_those_seen_count_as_the_last_of_these() -> None:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from hemf._typing import SIDES
+from hemf.batch.options import Schedule
 from hemf.batch.sweep import (
     BatchState,
-    Moods,
-    Schedule,
     learn_noise,
     sweep,
     update_moods,
     update_side,
 )
-from hemf.model.moods import MoodPosterior, MoodPrior
+from hemf.engines.threads import Sessions, Threads
+from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import adoption, updates
 from hemf.online import moods as online_moods
 from hemf.online.history import RatingBook
@@ -26,7 +26,7 @@ from hemf.online.moods import OnlineMoods
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from proofs.learners import CENTRE, EXACT, SETTINGS, as_batch, coarse, pairs
-from proofs.problems import Setting, problem
+from proofs.problems import Setting, fit_with, problem, tables, with_times
 
 AT_ONCE = Schedule(
     warm_up=-1, hold_scale=0, hold_structure=0, hold_noise=0, hold_mood=0, merge_every=1
@@ -38,7 +38,8 @@ def moody(rng: np.random.Generator, setting: Setting, communities: int = 3) -> B
     """A small problem whose ratings were given at a few times, and moods that explain some."""
     state = coarse(problem(rng, setting, communities=(communities, communities)))
     times = 10 * rng.integers(0, 4, state.n_ratings)
-    state.moods = replace(Moods.start(state.rows, times), prior=PRIOR)
+    state = with_times(state, times)
+    state.moods = replace(state.moods, prior=PRIOR)
     for name in SIDES:
         update_side(state, name, learn=False)
     update_moods(state, learn=False)
@@ -47,15 +48,16 @@ def moody(rng: np.random.Generator, setting: Setting, communities: int = 3) -> B
 
 def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineState:
     """A state that goes on from a batch state, as `proofs.learners.adopted` without moods."""
-    book, moods, tables = RatingBook(), state.moods, {}
+    book, moods, lists = RatingBook(), state.moods, {}
     assert moods is not None
-    for name, part in state.rows.items():
-        values = np.float32(moods.ratings[name] * state.unit + CENTRE)
-        tables[name] = part.indptr, part.indices, book.codes(values), moods.sitting[name]
+    for name, part in tables(state).items():
+        values = np.float32(part.values * state.unit + CENTRE)
+        sessions = state.ratings.sessions.of_ratings[name]
+        lists[name] = part.indptr, part.indices, book.codes(values), sessions
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hemf.online.directions.ENOUGH", 0.0)
         return adoption.adopt(
-            OnlineState, state.copy(), tables, book,
+            OnlineState, state.copy(), lists, book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
             moods=OnlineMoods.adopt(moods, np.float64), passes=1,
@@ -70,19 +72,19 @@ def in_batch(online: OnlineState) -> BatchState:
     number = np.full(int(moods.used[0]), -1)
     number[order] = np.arange(order.size)
     level, spread = moods.table[order, 0], moods.table[order, 1]
+    of_ratings = {
+        name: number[store.history.sittings()].astype(np.int32)
+        for name, store in online.stores.items()
+    }
+    times = moods.time[order]
+    state.engine = Threads.of(tables(state), sessions=Sessions(indptr, times, of_ratings), n_jobs=1)
     state.moods = Moods(
-        ratings={name: rows.values for name, rows in state.rows.items()},
-        sitting={
-            name: number[store.history.sittings()].astype(np.int32)
-            for name, store in online.stores.items()
-        },
         indptr=indptr,
-        times=moods.time[order],
+        times=times,
         prior=moods.prior,
         posterior=MoodPosterior(level, spread, np.zeros(order.size), *moods.of(order)),
         divergence=moods.divergence(complete=True),
     )
-    state.rows = state.moods.rows_without(state.rows)
     return state
 
 
@@ -150,10 +152,7 @@ def test_a_batch_of_everything_is_one_sweep_with_moods(setting: Setting) -> None
     state = replace(in_batch(online), seeded_at=0, sweeps=1)
     users, items, codes = pairs(online)
     online.absorb(users, items, codes, np.full(codes.size, -1), times_of(online))
-    sweep(
-        state, AT_ONCE, max_communities={"user": 3, "item": 3}, coupled=True, evb="closed",
-        rng=rng, n_jobs=1,
-    )  # fmt: skip
+    sweep(state, fit_with(setting, schedule=AT_ONCE), rng)
     for side in state.sides.values():
         side.refresh()
     assert_same(online, state)

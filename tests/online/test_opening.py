@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from hemf import HeMF
-from hemf.batch.init import clear_directions
-from hemf.engines.threads import Rows
+from hemf.batch.init import CHANCE_RATINGS, clear_directions
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
 from hemf.model.layout import pack
 from hemf.online import directions, jumps
@@ -50,15 +52,16 @@ def n_closed(model: HeMF) -> int:
     return directions._closed_directions(model.state_).shape[1]
 
 
-def table(values: np.ndarray) -> Rows:
+def table(values: np.ndarray) -> csr_array:
     n_rows, n_columns = values.shape
     indices = np.tile(np.arange(n_columns, dtype=np.int32), n_rows)
-    return Rows(np.arange(n_rows + 1) * n_columns, indices, values.ravel())
+    rows = Sparse(np.arange(n_rows + 1) * n_columns, indices, values.ravel())
+    return scaled_residuals(rows, n_columns, CHANCE_RATINGS)
 
 
 def test_directions_stronger_than_chance_are_clear(rng: np.random.Generator) -> None:
     left, right = rng.normal(size=(200, 2)), rng.normal(size=(80, 2))
-    found = clear_directions(table(left @ right.T + rng.normal(size=(200, 80))), 80, 6, rng)
+    found = clear_directions(table(left @ right.T + rng.normal(size=(200, 80))), 6, rng)
     assert found.shape[1] >= 2
     explained = np.linalg.lstsq(found[:, :2], right - right.mean(axis=0), rcond=None)[1]
     assert (explained < 0.1 * ((right - right.mean(axis=0)) ** 2).sum(axis=0)).all()
@@ -66,7 +69,7 @@ def test_directions_stronger_than_chance_are_clear(rng: np.random.Generator) -> 
 
 def test_noise_has_no_direction_as_a_rule(rng: np.random.Generator) -> None:
     counts = [
-        clear_directions(table(rng.normal(size=(200, 80))), 80, 20, rng).shape[1] for _ in range(20)
+        clear_directions(table(rng.normal(size=(200, 80))), 20, rng).shape[1] for _ in range(20)
     ]
     assert np.count_nonzero(counts) <= 3
 
@@ -178,7 +181,7 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     monkeypatch.setattr(
         directions,
         "clear_directions",
-        lambda rows, n, count, rng, margin: rng.normal(size=(n, count)),
+        lambda residuals, count, rng, margin: rng.normal(size=(residuals.shape[1], count)),
     )
     monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
     rng = np.random.default_rng(3)

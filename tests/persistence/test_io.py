@@ -230,8 +230,8 @@ def test_a_loaded_model_can_be_swept_on_with_the_same_result(planted, tmp_path):
     model.save(tmp_path / "m")
     loaded = HeMF.load(tmp_path / "m")
     for side in ("user", "item"):
-        update_side(model.state_, side, n_jobs=1)
-        update_side(loaded.state_, side, n_jobs=1)
+        update_side(model.state_, side)
+        update_side(loaded.state_, side)
     assert same_model(model, loaded)
 
 

@@ -15,7 +15,7 @@ from hemf.online import features
 from hemf.online.state import OnlineState
 from proofs import slow_bound
 from proofs.learners import adopted, as_batch, belief, coarse, planted
-from proofs.problems import OTHER, Setting
+from proofs.problems import OTHER, Setting, tables
 
 TIED = Setting(tied_users=True, tied_items=True, offsets=True, noise_scales=True)
 PLAIN = Setting(tied_users=True, tied_items=True)
@@ -28,14 +28,14 @@ def told(
     """Ratings by planted communities of rows with features, after a few sweeps."""
     state = planted(rng, setting, **shape)
     for name, side in state.sides.items():
-        rows, n_other = state.rows[name], state.sides[OTHER[name]].n_rows
+        rows, n_other = tables(state)[name], state.sides[OTHER[name]].n_rows
         blocks: dict[str, Any] = {"given": rng.normal(size=(side.n_rows, GIVEN))}
         if implicit:
             blocks |= implicit_blocks(rows.indptr, rows.indices, n_other)
         side.regression = Regression.start(Design.of(blocks), side.layout.order)
     for number in range(4):
         for name in state.sides:
-            update_side(state, name, learn=False, features=number > 1, n_jobs=1)
+            update_side(state, name, learn=False, features=number > 1)
     return coarse(state)
 
 

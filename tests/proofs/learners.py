@@ -11,7 +11,8 @@ import pytest
 from hemf._typing import SIDES
 from hemf.batch.init import assign, start_side
 from hemf.batch.sweep import BatchState
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import Threads
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout, pack, unpack
 from hemf.online import adoption, binding, directions
@@ -19,7 +20,7 @@ from hemf.online.history import RatingBook
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from proofs import slow_bound
-from proofs.problems import OTHER, Setting, problem, rows_of, update_rows
+from proofs.problems import OTHER, Setting, fit_with, problem, rows_of, tables, update_rows
 
 EXACT: dict[str, Any] = {"thorough": True, "least_share": 1e-6, "most_parts": 16}
 """No shortcuts: what is left out is what batch kernels leave out."""
@@ -36,25 +37,25 @@ CENTRE = 0.25
 def coarse(state: BatchState) -> BatchState:
     """The same state of ratings that are quarters, and so the same in any storage."""
     rows = {}
-    for name, part in state.rows.items():
+    for name, part in tables(state).items():
         ratings = np.round(4.0 * (state.unit * part.values + CENTRE)) / 4.0
-        rows[name] = Rows(part.indptr, part.indices, (ratings - CENTRE) / state.unit)
-    return replace(state, rows=rows)
+        rows[name] = Sparse(part.indptr, part.indices, (ratings - CENTRE) / state.unit)
+    return replace(state, engine=Threads.of(rows, n_jobs=1))
 
 
 def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: Any) -> OnlineState:
     """A state that goes on from a batch state, which stays as it is, after one pass."""
     book = RatingBook()
-    tables = {}
-    for name, part in state.rows.items():
+    lists = {}
+    for name, part in tables(state).items():
         values = np.float32(part.values * state.unit + CENTRE)
-        tables[name] = part.indptr, part.indices, book.codes(values)
+        lists[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(directions, "ENOUGH", 0.0)  # as it is, however few ratings there are
         return adoption.adopt(
             OnlineState,
             state.copy(),
-            tables,
+            lists,
             book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE,
@@ -80,7 +81,7 @@ def as_batch(state: OnlineState) -> BatchState:
     rows, sides = {}, {}
     for name, store in state.stores.items():
         indptr, indices, codes = store.history.to_rows()
-        rows[name] = Rows(indptr, indices, state.levels()[codes])
+        rows[name] = Sparse(indptr, indices, state.levels()[codes])
         sides[name] = side = state.sides[name].copy()
         if side.noise_scales is not None:  # those of a store change in place
             side.noise_scales = replace(
@@ -88,7 +89,7 @@ def as_batch(state: OnlineState) -> BatchState:
             )
     return BatchState(
         sides=sides,
-        rows=rows,
+        engine=Threads.of(rows, n_jobs=1),
         noise=state.noise,
         unit=state.unit,
         squared_error=state.squared_error,
@@ -219,20 +220,18 @@ def planted(
     scale = table.std()
     table = (table + 0.3 * rng.normal(size=table.shape)) / scale
     there = rng.random(table.shape) < 0.8
-    sides, tied = {}, {"user": setting.tied_users, "item": setting.tied_items}
+    sides = {}
     for name in SIDES:
         layout = Layout.of(name, n_factors=factors, offsets=setting.offsets)
-        sides[name] = side = start_side(
-            labels[name].size, layout, tied=tied[name], concentration=0.7, spread=1.0, rng=rng,
-            dtype=np.float64, noise_scales=setting.noise_scales,
-        )  # fmt: skip
+        options = fit_with(setting, n_factors=factors, concentration=0.7, spread=1.0)
+        sides[name] = side = start_side(name, labels[name].size, options, rng)
         mean = side.moments.mean
         mean[:, layout.free[-factors:]] = places[name] / np.sqrt(scale)
         side.moments.second[:] = pack(mean[:, :, None] * mean[:, None, :])
         label = np.minimum(labels[name], (found or {}).get(name, labels[name].size) - 1)
         assign(side, label, int(label.max()) + 1)
     rows = {"user": rows_of(table, there), "item": rows_of(table.T.copy(), there.T)}
-    state = coarse(BatchState(sides=sides, rows=rows, noise=0.2, unit=1.3))
+    state = coarse(BatchState(sides, Threads.of(rows, n_jobs=1), noise=0.2, unit=1.3))
     for name in SIDES:
         update_rows(state, name, setting, hold=True)
         sides[name].refresh()

@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from hemf import HeMF
+from hemf._options import fit_options
+from hemf._typing import SIDES
 from hemf.batch.init import assign, start_side
+from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState, with_penalty
-from hemf.engines.threads import Rows, Shared, half_sweep
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import RatingsInMemory, Sessions, Threads
 from hemf.model.communities import Communities, Prior, Statistics, Sticks
 from hemf.model.features import Design
 from hemf.model.layout import Layout, pack
@@ -49,6 +54,19 @@ SETTINGS = [
 """Coupled and mean-field; on each side, tied and own covariances; offsets, features or none."""
 
 
+def fit_with(setting: Setting, *, limit: int = 3, **changes: Any) -> FitOptions:
+    """Options of a fit with at most ``limit`` communities on each side."""
+    options = replace(
+        fit_options(HeMF(evb="closed", dtype="float64", n_jobs=1)),
+        offsets=setting.offsets,
+        tied={"user": setting.tied_users, "item": setting.tied_items},
+        coupled=setting.coupled,
+        noise_scales=dict.fromkeys(SIDES, setting.noise_scales),
+        max_communities=dict.fromkeys(SIDES, limit),
+    )
+    return replace(options, **changes)
+
+
 def spd(rng: np.random.Generator, order: int, count: int | None = None) -> np.ndarray:
     """Well-conditioned symmetric positive definite matrices, no two entries alike."""
     shape = (order, order) if count is None else (count, order, order)
@@ -58,18 +76,31 @@ def spd(rng: np.random.Generator, order: int, count: int | None = None) -> np.nd
 
 def sparse_rows(
     rng: np.random.Generator, n_rows: int, n_columns: int, density: float, dtype: Any = np.float64
-) -> Rows:
+) -> Sparse:
     """Ratings at random places; some rows have none."""
     there = rng.random((n_rows, n_columns)) < density
     there[rng.random(n_rows) < 0.15] = False
     return rows_of(rng.normal(size=(n_rows, n_columns)), there, dtype)
 
 
-def rows_of(table: np.ndarray, there: np.ndarray, dtype: Any = np.float64) -> Rows:
+def rows_of(table: np.ndarray, there: np.ndarray, dtype: Any = np.float64) -> Sparse:
     """Compressed rows of the entries that are ``there``."""
     row, column = np.nonzero(there)
     indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
-    return Rows(indptr, column.astype(np.int32), table[row, column].astype(dtype))
+    return Sparse(indptr, column.astype(np.int32), table[row, column].astype(dtype))
+
+
+def tables(state: BatchState) -> dict[str, Sparse]:
+    """The standardised ratings of a state, moods included."""
+    assert isinstance(state.ratings, RatingsInMemory)
+    return state.ratings.tables
+
+
+def with_times(state: BatchState, times: np.ndarray) -> BatchState:
+    """The state with moods of zero; ``times`` are in the order of the users' table."""
+    sessions = Sessions.of(tables(state)["user"], times)
+    engine = Threads.of(tables(state), sessions=sessions, n_jobs=1)
+    return replace(state, engine=engine, moods=engine.components["ratings"].start_moods())
 
 
 def any_prior(rng: np.random.Generator, order: int) -> Prior:
@@ -139,19 +170,14 @@ def problem(
     table = (table - table.mean()) / table.std()
     there = rng.random((users, items)) < density
     rows = {"user": rows_of(table, there), "item": rows_of(table.T.copy(), there.T)}
-    tied = {"user": setting.tied_users, "item": setting.tied_items}
     sides = {}
     for name, n_rows in (("user", users), ("item", items)):
         layout = Layout.of(name, n_factors=factors, offsets=setting.offsets)
         sides[name] = start_side(
+            name,
             n_rows,
-            layout,
-            tied=tied[name],
-            concentration=1.7,
-            spread=0.8,
-            rng=rng,
-            dtype=np.float64,
-            noise_scales=setting.noise_scales,
+            fit_with(setting, n_factors=factors, concentration=1.7, spread=0.8),
+            rng,
             design=any_design(rng, n_rows, (3, wide * n_rows if name == "item" else 2))
             if setting.features
             else None,
@@ -165,7 +191,7 @@ def problem(
         moments.mean[:, layout.free] *= 5.0
         moments.second[:] = pack(moments.mean[:, :, None] * moments.mean[:, None, :])
         sides[name].prior = replace(any_prior(rng, layout.order), concentration=1.7)
-    state = BatchState(sides=sides, rows=rows, noise=0.4, unit=1.3)
+    state = BatchState(sides=sides, engine=Threads.of(rows, n_jobs=1), noise=0.4, unit=1.3)
     for name, count in zip(("user", "item"), communities, strict=True):
         side = sides[name]
         update_rows(state, name, setting, hold=True)
@@ -181,20 +207,8 @@ def update_rows(
     state: BatchState, name: str, setting: Setting, *, hold: bool = False
 ) -> tuple[Communities, np.ndarray]:
     """Update a side's rows and nothing else; return what they were updated with, and errors."""
-    side, other = state.sides[name], state.sides[OTHER[name]]
-    shared = Shared(
-        side.layout,
-        side.communities,
-        noise=state.noise / side.weights,
-        other_weight=other.weights,
-        coupled=setting.coupled,
-        hold=hold,
-        shift=None if side.regression is None else side.regression.shift,
-        leverage=None if side.regression is None else side.regression.leverage,
-    )
-    found = half_sweep(
-        state.rows[name], other.moments, shared, side.moments, side.membership, n_jobs=1
-    )
+    side = state.sides[name]
+    found = state.ratings.half_sweep(name, state, coupled=setting.coupled, hold=hold)
     if side.regression is not None:
         side.regression = side.regression.with_leverage(
             float(found.information @ side.regression.leverage)

@@ -23,7 +23,7 @@ FOUND = {
     "_in_use",
     "_tables",
     "_stranger",
-    "_folding",
+    "folding",
     "_strangers",
     "_derived",
     "_table_of",

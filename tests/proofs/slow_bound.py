@@ -15,14 +15,14 @@ from scipy import stats
 from scipy.special import digamma, gammaln, multigammaln
 
 from hemf.batch.sweep import BatchState
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
 from hemf.kernels.reference import rows as reference
 from hemf.model import ridge
 from hemf.model.communities import Communities, Prior, Sticks
 from hemf.model.layout import unpack
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Side
-from proofs.problems import OTHER, Setting
+from proofs.problems import OTHER, Setting, tables
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -101,7 +101,7 @@ class Belief:
 
 def belief(state: BatchState, name: str, setting: Setting, used: Communities) -> Belief:
     """What a side's rows believe after an update with the communities ``used``."""
-    side, rows = state.sides[name], state.rows[name]
+    side, rows = state.sides[name], tables(state)[name]
     layout, count = side.layout, used.count
     share = side.membership.astype(np.float64)
     if not setting.coupled and side.regression is None:
@@ -149,7 +149,7 @@ def terms(
         for term, value in side_terms(beliefs[name], side.communities, side.prior).items():
             result[f"{name} {term}"] = value
         if side.noise_scales is not None:
-            result[f"{name} noise"] = scales(side.noise_scales, state.rows[name])
+            result[f"{name} noise"] = scales(side.noise_scales, tables(state)[name])
         if side.regression is not None:
             assert among is not None
             rows = without_features(beliefs[name], side)
@@ -237,7 +237,7 @@ def with_pinned(side: Side, rows: Belief) -> tuple[np.ndarray, np.ndarray]:
 
 def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
     """E ln p(R|A,B), rating by rating, in the rating's own scale, but for E ln of the scales."""
-    users, items, rows = state.sides["user"], state.sides["item"], state.rows["user"]
+    users, items, rows = state.sides["user"], state.sides["item"], tables(state)["user"]
     m, S = with_pinned(users, with_moved(beliefs["user"]))
     n, T = with_pinned(items, with_moved(beliefs["item"]))
     user_weights, item_weights, value = users.weights, items.weights, 0.0
@@ -261,7 +261,7 @@ def with_moved(rows: Belief) -> Belief:
     return replace(rows, covariance=rows.covariance + rows.told.moved[:, None])
 
 
-def scales(noise: NoiseScales, rows: Rows) -> float:
+def scales(noise: NoiseScales, rows: Sparse) -> float:
     """½ E ln τ_i for each rating, less KL(q(τ_i) ‖ Gamma(a0, a0)) for each row."""
     value = float(np.sum(stats.gamma.entropy(noise.shape, scale=1.0 / noise.rate)))
     a0 = noise.prior_shape

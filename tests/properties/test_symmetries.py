@@ -14,11 +14,12 @@ from hemf.batch.empirical import learn_prior
 from hemf.batch.init import assign
 from hemf.batch.sweep import BatchState, learn_noise, update_side
 from hemf.data import datasets
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import Threads
 from hemf.model.features import Design
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Moments, Side
-from proofs.problems import OTHER, SETTINGS, Setting, problem
+from proofs.problems import OTHER, SETTINGS, Setting, problem, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -28,7 +29,7 @@ def sweeps(state: BatchState, setting: Setting, times: int = 3) -> None:
     """Sweep both sides, hyper-parameters and moves included."""
     for _ in range(times):
         for name, side in state.sides.items():
-            update_side(state, name, coupled=setting.coupled, n_jobs=1)
+            update_side(state, name, coupled=setting.coupled)
             merge_split.order_by_size(side)
         learn_noise(state)
         for side in state.sides.values():
@@ -57,23 +58,23 @@ def permuted_side(side: Side, order: np.ndarray) -> Side:
     )
 
 
-def permuted_rows(rows: Rows, order: np.ndarray) -> Rows:
+def permuted_rows(rows: Sparse, order: np.ndarray) -> Sparse:
     """The same ratings with the rows in another order."""
     counts = np.diff(rows.indptr)[order]
     picks = [np.arange(rows.indptr[i], rows.indptr[i + 1]) for i in order]
     pick = np.concatenate(picks)
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return Rows(indptr, rows.indices[pick], rows.values[pick])
+    return Sparse(indptr, rows.indices[pick], rows.values[pick])
 
 
-def renamed_columns(rows: Rows, order: np.ndarray) -> Rows:
+def renamed_columns(rows: Sparse, order: np.ndarray) -> Sparse:
     """The same ratings with the other side's rows in another order; ratings shuffled too."""
     place = np.argsort(order).astype(np.int32)
     indices, values = place[rows.indices], rows.values.copy()
     for low, high in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
         sort = low + np.argsort(indices[low:high], kind="stable")
         indices[low:high], values[low:high] = indices[sort], values[sort]
-    return Rows(rows.indptr, indices, values)
+    return Sparse(rows.indptr, indices, values)
 
 
 @settings
@@ -92,12 +93,14 @@ def test_the_order_of_rows_does_not_matter(
             else state.sides[side].copy()
             for side in state.sides
         },
-        rows={
-            side: permuted_rows(state.rows[side], order)
-            if side == name
-            else renamed_columns(state.rows[side], order)
-            for side in state.rows
-        },
+        engine=Threads.of(
+            {
+                side: permuted_rows(tables(state)[side], order)
+                if side == name
+                else renamed_columns(tables(state)[side], order)
+                for side in tables(state)
+            }
+        ),
     )
     sweeps(state, setting)
     sweeps(twin, setting)
@@ -125,10 +128,10 @@ def test_users_and_items_are_one_algorithm_with_the_roles_exchanged(
             "user": exchanged(state.sides["item"], setting),
             "item": exchanged(state.sides["user"], setting),
         },
-        rows={"user": state.rows["item"], "item": state.rows["user"]},
+        engine=Threads.of({"user": tables(state)["item"], "item": tables(state)["user"]}),
     )
-    update_side(state, "user", coupled=setting.coupled, n_jobs=1)
-    update_side(turned, "item", coupled=setting.coupled, n_jobs=1)
+    update_side(state, "user", coupled=setting.coupled)
+    update_side(turned, "item", coupled=setting.coupled)
     ours, theirs = state.sides["user"], turned.sides["item"]
     np.testing.assert_allclose(theirs.membership, ours.membership, rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(theirs.factor_means, ours.factor_means, rtol=1e-10)
@@ -163,10 +166,10 @@ def test_the_names_of_communities_do_not_matter(setting: Setting, rng: np.random
         side = state.sides["user"]
         side.prior = replace(side.prior, concentration=0.5)
         assign(side, relabel[labels], 4)
-        update_side(state, "user", coupled=setting.coupled, hold=True, n_jobs=1)
+        update_side(state, "user", coupled=setting.coupled, hold=True)
         merge_split.order_by_size(side)
         for name in ("user", "item", "user"):
-            update_side(state, name, coupled=setting.coupled, n_jobs=1)
+            update_side(state, name, coupled=setting.coupled)
             merge_split.order_by_size(state.sides[name])
         states.append(state)
     one, two = states

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, DataError, HeMF
-from hemf.batch.inputs import standardised
 from hemf.batch.sweep import update_side
+from hemf.engines.threads import Threads
 from hemf.model.state import TrainingRecord
 from hemf.queries.explain import Explanation, rating_contributions
+from proofs.problems import tables
 
 ONE = {"max_user_communities": 1, "max_item_communities": 1}
 SEVERAL = {"max_user_communities": 4, "max_item_communities": 4}
@@ -45,7 +46,7 @@ def refreshed(model: HeMF) -> HeMF:
     side = model.state_.sides["user"]
     communities, scales = side.communities, side.noise_scales
     coupled = model.membership == "coupled"
-    update_side(model.state_, "user", coupled=coupled, hold=True, learn=False, n_jobs=1)
+    update_side(model.state_, "user", coupled=coupled, hold=True, learn=False)
     side.communities, side.noise_scales = communities, scales
     return model
 
@@ -117,7 +118,7 @@ def test_contributions_and_the_communities_part_are_what_the_ratings_add_to(para
     for user, item in pairs(model):
         i = model.ratings_.users.rows([user])[0]
         j = model.ratings_.items.rows([item])[0]
-        rows = state.rows["user"]
+        rows = tables(state)["user"]
         rated = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
         gram = np.zeros((side.layout.total, side.layout.total))
         high, low = np.tril_indices(side.layout.total)
@@ -152,9 +153,9 @@ def test_a_contribution_is_what_the_prediction_loses_when_the_rating_tells_nothi
     i, j = int(model.ratings_.users.rows([user])[0]), int(model.ratings_.items.rows([item])[0])
     contributions = rating_contributions(state, i, j)
     before = model.predict(user, item)
-    at = state.rows["user"].indptr[i]
-    rated = state.rows["user"].indices[at]
-    state.rows["user"].values[at] += 1.0
+    at = tables(state)["user"].indptr[i]
+    rated = tables(state)["user"].indices[at]
+    tables(state)["user"].values[at] += 1.0
     after_contributions = rating_contributions(state, i, j)
     refreshed(model)
     change = (model.predict(user, item) - before) / model.rating_scale_
@@ -227,7 +228,7 @@ def test_a_user_whose_ratings_were_all_held_out_has_no_reasons(model):
     state = model.state_
     ratings = model.ratings_.subset(np.arange(model.ratings_.n_ratings) >= 40)
     bare = HeMF(**model.get_params())
-    state = replace(state, rows=standardised(ratings, np.float64))
+    state = replace(state, engine=Threads.load(ratings, dtype=np.float64))
     components = {"ratings": state}
     held = replace(model._model, components=components, record=TrainingRecord(ratings), derived={})
     bare._holder.replace(replace(model._fit, model=held))

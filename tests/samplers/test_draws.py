@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
 from hemf.samplers.bpmf import draw_rows
 from hemf.samplers.draws import NormalWishart, draw_noise, products
 from hemf.samplers.m3f import draw_offsets, draw_shares, draw_topics, draw_vectors
@@ -40,7 +40,7 @@ def test_factors_are_drawn_from_their_conditional_posterior(n_ratings, rng):
     others = rng.normal(size=(9, 3)).astype(np.float32)
     rated = np.sort(rng.choice(9, n_ratings, replace=False))
     values = rng.normal(size=n_ratings).astype(np.float32)
-    table = Rows(
+    table = Sparse(
         np.arange(MANY + 1) * n_ratings,
         np.tile(rated, MANY).astype(np.int32),
         np.tile(values, MANY),
@@ -55,7 +55,7 @@ def test_rows_of_different_lengths_do_not_get_mixed_up(rng):
     indices = np.concatenate([np.sort(rng.choice(60, n, replace=False)) for n in counts])
     others = rng.normal(size=(60, 3)).astype(np.float32)
     values = rng.normal(size=indptr[-1]).astype(np.float32)
-    table = Rows(indptr, indices.astype(np.int32), values)
+    table = Sparse(indptr, indices.astype(np.int32), values)
     drawn = [
         draw_rows(table, others, NOISE, MEAN, PRECISION, np.random.default_rng(5), threads)
         for threads in (1, 3)
@@ -74,7 +74,7 @@ def test_rows_of_different_lengths_do_not_get_mixed_up(rng):
 def test_long_rows_are_drawn_the_same_without_the_products_of_all(threads, monkeypatch):
     source = np.random.default_rng(5)
     counts = source.integers(0, 30, 150)
-    table = Rows(
+    table = Sparse(
         np.concatenate([[0], np.cumsum(counts)]),
         np.concatenate([np.sort(source.choice(40, n, replace=False)) for n in counts]).astype(
             np.int32

@@ -11,9 +11,11 @@ import pytest
 
 from hemf import ConvergenceWarning, GibbsHeMF, ParameterError, Ratings, UnknownIdError
 from hemf.batch.inputs import regression_bytes
+from hemf.model.ridge import conjugate_gradients
 from hemf.samplers import BPMF
 from hemf.samplers import hemf as sampler
-from hemf.samplers.hemf import HeMFChain, conjugate_gradients
+from hemf.samplers.hemf import HeMFChain
+from proofs.problems import tables
 
 CAFE = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
 QUICK = {"n_factors": 2, "samples": 8, "burn_in": 4, "rng": 0, "n_jobs": 1}
@@ -146,29 +148,42 @@ def test_numbers_out_of_range_are_an_error_that_names_no_other_models_parameter(
 # -- conjugate gradients -------------------------------------------------------------------------
 
 
-def test_conjugate_gradients_say_whether_they_got_there(rng, monkeypatch):
+def test_conjugate_gradients_say_whether_they_got_there(rng):
     spectrum = np.geomspace(1e-3, 1.0, 60)[:, None]
     right = rng.normal(size=(60, 2))
 
-    def solve():
-        nothing = np.zeros_like(right)
-        return conjugate_gradients(lambda v: spectrum * v, right, nothing, lambda v: v)
+    enough = 1e-6 * np.sum(right * right)
 
-    found, steps, got_there = solve()
-    assert got_there
+    def solve(max_steps):
+        def apply(v):
+            return np.sum(v * spectrum * v), lambda: spectrum * v
+
+        nothing = np.zeros_like(right)
+        return conjugate_gradients(
+            apply, right, nothing, lambda v: v, max_steps=max_steps, enough=enough
+        )
+
+    found, steps, size = solve(200)
+    assert 0.0 <= size <= enough
     assert 5 < steps < 200
     assert np.linalg.norm(spectrum * found - right) < 1e-3 * np.linalg.norm(right)
-    monkeypatch.setattr(sampler, "MAX_STEPS", 5)
-    assert solve()[1:] == (5, False)
+    _, steps, size = solve(5)
+    assert steps == 5
+    assert size > enough
 
 
 def test_a_precondition_that_is_none_is_not_taken_for_the_end(rng):
     right = rng.normal(size=(60, 2))
     signs = np.where(np.arange(60) < 45, -1.0, 1.0)[:, None]
-    *_, got_there = conjugate_gradients(
-        lambda v: v, right, np.zeros_like(right), lambda v: signs * v
+    *_, size = conjugate_gradients(
+        lambda v: (np.sum(v * v), lambda: v),
+        right,
+        np.zeros_like(right),
+        lambda v: signs * v,
+        max_steps=200,
+        enough=1e-6 * np.sum(right * right),
     )
-    assert not got_there
+    assert size < 0.0
 
 
 def test_draws_that_are_cut_short_are_warned_of_once_for_each_side(monkeypatch):
@@ -194,7 +209,7 @@ def test_weights_of_ratings_stay_with_their_ratings_item_by_item(rng):
     state = model.start_.state_
     assert any((state.counts(name) == 0).any() for name in ("user", "item"))
     chain = HeMFChain.of(state, 1.0, rng, 1, outliers=True)
-    by_user, by_item = state.rows["user"], state.rows["item"]
+    by_user, by_item = tables(state)["user"], tables(state)["item"]
     assert np.array_equal(by_user.values[chain._by_item], by_item.values)  # all are different
     chain.sides["user"].scales.weights = rng.uniform(0.5, 2.0, len(table.users))
     chain.sides["item"].scales.weights = rng.uniform(0.5, 2.0, len(table.items))

@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from hemf.batch.init import NOISE_START
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
 from hemf.model import ridge
 from hemf.model.features import Design
 from hemf.model.layout import Layout
@@ -23,19 +23,19 @@ FACTORS, ORDER = 2, 3
 PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
 
 
-def tables(values: np.ndarray) -> dict[str, Rows]:
+def tables(values: np.ndarray) -> dict[str, Sparse]:
     """All users' ratings of all items, (users, items)."""
     found = {}
     for name, table in (("user", values), ("item", values.T)):
         n, m = table.shape
         indices = np.tile(np.arange(m, dtype=np.int32), n)
-        found[name] = Rows(
+        found[name] = Sparse(
             np.arange(0, n * m + 1, m), indices, np.ascontiguousarray(table, np.float32).ravel()
         )
     return found
 
 
-def side(name: str, rows: Rows, rng: np.random.Generator, *, features: bool) -> DrawnSide:
+def side(name: str, rows: Sparse, rng: np.random.Generator, *, features: bool) -> DrawnSide:
     layout, n = Layout.of(name, n_factors=FACTORS, offsets=True), N[name]
     vectors = rng.normal(0.0, 0.3, (n, layout.total)).astype(np.float32)
     vectors[:, layout.pinned] = 1.0

@@ -1,58 +1,54 @@
-"""What happens between sweeps: reports, and reasons to stop."""
+"""Reports after each sweep, callbacks and convergence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
 class SweepReport:
-    """How a fit stands after a sweep; what callbacks receive."""
+    """Figures of a fit after a sweep; the argument of callbacks."""
 
     sweep: int
-    """Sweeps done so far, from 1."""
+    """Number of sweeps so far, from 1."""
     max_sweeps: int
     elbo: float
     elbo_terms: dict[str, float]
     train_rmse: float
-    """Root of the expected squared error on the training ratings, on their scale.
-
-    With noise scales, ratings are weighted as they count in the fit.
-    """
+    """Root of the expected squared error on the training ratings, weighted by noise scales."""
     validation_rmse: float | None
-    """RMSE on the ratings given to report it on, or else on the held-out part, if there are any."""
+    """RMSE on the validation ratings, or else on the held-out part; None without."""
     user_communities: int
     item_communities: int
     noise_variance: float
     seconds: float
-    """Since the start of the fit; NaN in a model that was loaded, as files do not keep it."""
+    """Since the start of the fit; NaN in a loaded model."""
     trials_next: bool = False
     """Whether merges and splits are tried next, which may take as long as many sweeps."""
 
 
-LEAST_SIZE = 10_000.0  # nats; of a smaller bound the fifth digit is not worth a sweep
+MIN_SIZE = 10_000.0  # nats; of a smaller bound the fifth digit is not worth a sweep
 
 Callback = Callable[[SweepReport], bool | None]
-"""Called after every sweep; returning something true stops the fit there."""
+"""Called after every sweep; a true result stops the fit."""
 
 
 @dataclass
 class Convergence:
-    """Stop when the bound, or the error on held-out ratings, has settled.
+    """Convergence of the bound, or of the error on held-out ratings.
 
-    >>> settled = Convergence(tolerance=1e-3, patience=1, earliest=0)
-    >>> [settled.bound(sweep, elbo) for sweep, elbo in enumerate([-200.0, -100.0, -99.99])]
+    >>> converged = Convergence(tolerance=1e-3, patience=1, earliest=0)
+    >>> [converged.bound(sweep, elbo) for sweep, elbo in enumerate([-200.0, -100.0, -99.99])]
     [False, False, True]
     """
 
     tolerance: float
     patience: int
     earliest: int
-    """Sweeps before which nothing can be called settled: parts of the model are still held."""
-    size: float = LEAST_SIZE
-    """What a change is compared with where the bound itself is smaller: the number of ratings."""
+    """First sweep that can converge: before it, parts of the model are held."""
+    size: float = MIN_SIZE
+    """Changes are relative to the bound or to this, whichever is larger."""
     _last: float | None = field(default=None, init=False)
     _quiet: int = field(default=0, init=False)
     _best: float = field(default=float("inf"), init=False)
@@ -68,15 +64,12 @@ class Convergence:
         return self._quiet >= self.patience
 
     def reset(self) -> bool:
-        """Start waiting anew, after a change from outside; return False for "not settled"."""
+        """Start again after a change from outside; return False for "not converged"."""
         self._last, self._quiet, self._worse = None, 0, 0
         return False
 
     def validation(self, sweep: int, rmse: float) -> tuple[bool, bool]:
-        """Whether this is the best error so far, and whether none was better for ``patience``.
-
-        Nothing counts before ``earliest``: what is still held would be missing from the result.
-        """
+        """Whether this error is the smallest so far, and whether it is time to stop."""
         if sweep < self.earliest:
             return False, False
         if rmse < self._best:
@@ -87,6 +80,6 @@ class Convergence:
 
 
 def notify(callbacks: tuple[Callback, ...], report: SweepReport) -> bool:
-    """Tell every callback, and say whether any asked to stop."""
-    answers: list[Any] = [callback(report) for callback in callbacks]
-    return any(answers)  # also NumPy's true
+    """Call every callback; return whether any asked to stop."""
+    answers = [callback(report) for callback in callbacks]
+    return any(answers)

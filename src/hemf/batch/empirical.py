@@ -1,7 +1,7 @@
 """Empirical variational Bayes (eVB): hyper-parameters that raise the lower bound.
 
-Closed forms wherever there is one; the paper's gradient steps for α and ι0 are kept beside them.
-Nothing can be learnt about how communities differ from a single one: λ0, ι0 and α then stay.
+In closed form where there is one; the paper's gradient steps for α and ι0 are an alternative. With
+a single community λ0, ι0 and α stay: they describe how communities differ.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def best_dof(communities: Communities, scale: Float64Array, start: float) -> flo
         step = dof - gap / (0.5 * float(zeta(2.0, arguments).sum()))  # ψ'(x) = ζ(2, x)
         if not low < step < high:
             step = 0.5 * (low + high) if np.isfinite(high) else 2.0 * dof
-        if abs(step - dof) <= 1e-12 * (dof - order + 1.0):  # of what ι0 has above L-1
+        if abs(step - dof) <= 1e-12 * (dof - order + 1.0):  # relative to ι0 - (L-1)
             return step
         dof = step
     return dof
@@ -94,29 +94,21 @@ def gradient_dof(communities: Communities, scale: Float64Array, dof: float) -> f
 def learn_prior(
     prior: Prior, communities: Communities, *, evb: str, structure: bool, scale: bool
 ) -> Prior:
-    """Update a side's prior in place of the old one.
+    """Return the prior that maximises the bound, or raises it where ``evb`` is "gradient".
 
-    ``structure`` also learns what only several communities can teach (λ0, ι0), ``scale`` also W0.
+    ``structure`` also learns λ0 and ι0, ``scale`` also W0.
     """
-    gradient = evb == "gradient"
-    several = communities.count > 1
+    sticks, several = communities.sticks, communities.count > 1
     prior = replace(prior, centre=best_centre(communities))
-    if several:
-        concentration = (
-            gradient_concentration(communities.sticks, prior.concentration)
-            if gradient
-            else best_concentration(communities.sticks)
-        )
-        prior = replace(prior, concentration=concentration)
+    if several and evb == "gradient":
+        prior = replace(prior, concentration=gradient_concentration(sticks, prior.concentration))
+    elif several:
+        prior = replace(prior, concentration=best_concentration(sticks))
     if structure and several:
         prior = replace(prior, mean_scale=best_spread(communities, prior.centre))
     if scale:
         prior = replace(prior, scale=best_scale(communities, prior.dof))
     if scale and structure and communities.dof.size > 1:
-        dof = (
-            gradient_dof(communities, prior.scale, prior.dof)
-            if gradient
-            else best_dof(communities, prior.scale, prior.dof)
-        )
-        prior = replace(prior, dof=dof)
+        learn_dof = gradient_dof if evb == "gradient" else best_dof
+        prior = replace(prior, dof=learn_dof(communities, prior.scale, prior.dof))
     return prior

@@ -1,55 +1,62 @@
-"""Ratings as a fit takes them and is judged on: split, standardised, or beside predictions."""
+"""Inputs of a fit: validation ratings, features, warnings and the memory needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._checks import (
-    resolve_rating_range,
+from hemf._checks import resolve_rating_range
+from hemf._typing import (
+    AnyArray,
+    BoolArray,
+    FeaturesLike,
+    Float64Array,
+    IdsLike,
+    Int64Array,
+    RatingsLike,
+    Storage,
 )
-from hemf._typing import Float64Array, Int64Array
-from hemf.batch.fit import FitOptions
+from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
 from hemf.data.ratings import Ratings, Sparse, pairs_from_any
-from hemf.data.sources import read_columns
+from hemf.data.sources import ColumnChoice, read_columns
 from hemf.data.vocabulary import Vocabulary
-from hemf.engines.threads import Rows, chunk_bounds
+from hemf.engines import engine_class
+from hemf.engines.base import Engine
+from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
-from hemf.model.features import HOW_MANY, RATED, Design, implicit_blocks
-from hemf.model.layout import Layout
+from hemf.model.features import HOW_MANY, RATED, Block, Design, implicit_blocks
 from hemf.model.ridge import DIRECT, PRECISE
 from hemf.model.state import GivenFeatures
 
 
 class FitInputs(NamedTuple):
-    """What a fit learns from, read and checked."""
+    """Checked inputs of a fit."""
 
     train: Ratings
     held_out: Ratings | None
-    rows: dict[str, Rows]
-    """Standardised training ratings of each side."""
+    engine: Engine
+    """Owner of the standardised training ratings."""
     rating_range: tuple[float, float] | None
     designs: dict[str, Design]
     features: dict[str, GivenFeatures]
     validate: Callable[[BatchState], float] | None
-    """Error on the ratings that are held out."""
+    """RMSE of a state on held-out ratings."""
     watch: Callable[[BatchState], float] | None
-    """Error on ratings given for validation."""
+    """RMSE of a state on ratings given for validation."""
 
 
 def read_inputs(
-    ratings: Any,
-    y: Any,
-    columns: Any,
-    features: dict[str, Any],
-    validation: Any,
+    ratings: RatingsLike,
+    y: IdsLike,
+    columns: ColumnChoice,
+    features: Mapping[str, FeaturesLike],
+    validation: RatingsLike,
     options: FitOptions,
     rng: np.random.Generator,
 ) -> FitInputs:
@@ -77,41 +84,24 @@ def read_inputs(
     check_memory(data, options, validated=validated)
     train, held_out, validate = data, None, None
     if validated:
-        train, held_out, validate = hold_out(data, options.validation_fraction, rng)
+        train, held_out, validate = split_validation(data, options.validation_fraction, rng)
     implicit = options.implicit_features
     designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
     check_memory(data, options, validated=validated, designs=designs)
-    rows = standardised(train, options.dtype)
+    engine = engine_class("threads").load(
+        train, dtype=options.dtype, n_jobs=options.n_jobs, sessions=options.moods
+    )
     limits = resolve_rating_range(options.rating_range, (data.minimum, data.maximum))
-    watch = None if validation is None else error_on(validation, train, limits)
-    return FitInputs(train, held_out, rows, limits, designs, given, validate, watch)
+    watch = None if validation is None else validation_rmse(validation, train, limits)
+    return FitInputs(train, held_out, engine, limits, designs, given, validate, watch)
 
 
-FAR = 10.0
-"""Times as wide as that of all others, the range that a single rating makes an outlier with."""
-MIN_RATINGS = 20
-
-
-def standardised(ratings: Ratings, dtype: type[np.floating]) -> dict[str, Rows]:
-    """Return the ratings of each side with their mean at 0 and their scale 1.
-
-    >>> rows = standardised(Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)]), np.float32)
-    >>> rows["item"].values.tolist()
-    [1.0, -1.0]
-    """
-
-    def side(table: Sparse) -> Rows:
-        # In float64: of large ratings that differ little, float32 would leave few digits.
-        values = table.values.astype(np.float64)
-        values -= ratings.mean
-        values /= ratings.scale
-        return Rows(table.indptr, table.indices, values.astype(dtype, copy=False))
-
-    return {"user": side(ratings.by_user), "item": side(ratings.by_item)}
+OUTLIER_RATIO = 10.0  # of the range with a rating to the range without it
+MIN_RATINGS = 20  # to look for an outlier
 
 
 def warn_of_equal(ratings: Ratings) -> None:
-    """Warn where all ratings are equal, as clicks are: they do not tell what is liked more."""
+    """Warn where all ratings are equal, as clicks are."""
     if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
         warn_caller(
             f"all {ratings.n_ratings:,} ratings are {ratings.minimum:g}, so the model can only "
@@ -122,13 +112,13 @@ def warn_of_equal(ratings: Ratings) -> None:
 
 
 def warn_of_outlier(ratings: Ratings) -> None:
-    """Warn of one rating far outside all others, which is likely to be a typing error."""
+    """Warn of one rating far outside all others, likely a typing error."""
     values = ratings.by_user.values
     if values.size < MIN_RATINGS:
         return
     ends = np.partition(values, [0, 1, values.size - 2, values.size - 1])
     low, second, last, high = (float(ends[k]) for k in (0, 1, -2, -1))
-    if high - low > FAR * (last - second) > 0.0:
+    if high - low > OUTLIER_RATIO * (last - second) > 0.0:
         value, others = (high, (low, last)) if high - last > second - low else (low, (second, high))
         warn_caller(
             f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if "
@@ -138,13 +128,13 @@ def warn_of_outlier(ratings: Ratings) -> None:
         )
 
 
-def hold_out(
+def split_validation(
     data: Ratings, fraction: float, rng: np.random.Generator
 ) -> tuple[Ratings, Ratings, Callable[[BatchState], float]]:
-    """Split the ratings; also return a function that measures a state on the second part.
+    """Split the ratings; also return a function for the RMSE of a state on the second part.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> hold_out(data, 0.5, np.random.default_rng(0))[:2]
+    >>> split_validation(data, 0.5, np.random.default_rng(0))[:2]
     (Ratings(2 users, 1 items, 1 ratings), Ratings(2 users, 1 items, 1 ratings))
     """
     from hemf.evaluation.splits import random_split
@@ -169,20 +159,20 @@ def hold_out(
     return train, data.select(held), error
 
 
-def error_on(
-    ratings: Any, train: Ratings, limits: tuple[float, float] | None
+def validation_rmse(
+    ratings: RatingsLike, train: Ratings, limits: tuple[float, float] | None
 ) -> Callable[[BatchState], float]:
-    """Return a function that measures a state's RMSE on ratings it does not learn from.
+    """Return a function for the RMSE of a state on ratings that it does not learn from.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> callable(error_on([("bob", "milk", 4)], data, (3.0, 5.0)))
+    >>> callable(validation_rmse([("bob", "milk", 4)], data, (3.0, 5.0)))
     True
     """
     from hemf.model.predictive import pair_moments, with_stranger
 
     users, items, actual, times = validation_pairs(ratings, train)
 
-    def rows_of(ids: Any, known: Any, table: Sparse) -> tuple[npt.NDArray[np.int64], Any]:
+    def rows_of(ids: AnyArray, known: Vocabulary, table: Sparse) -> tuple[Int64Array, BoolArray]:
         rows = known.rows(ids)
         unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
         return rows.astype(np.int64), (rows < 0) | unrated
@@ -214,9 +204,9 @@ def error_on(
 
 
 def validation_pairs(
-    ratings: Any, train: Ratings
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Float64Array, Int64Array | None]:
-    """Return users, items, ratings and times to report an error on; some must be there.
+    ratings: RatingsLike, train: Ratings
+) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times to report an error on; raise if there are none.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> validation_pairs([("bob", "milk", 4)], data)[2]
@@ -229,11 +219,11 @@ def validation_pairs(
 
 
 def rated_pairs(
-    ratings: Any, y: Any, columns: Any, *, like: Ratings
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Float64Array, Int64Array | None]:
-    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` takes, row by row.
+    ratings: RatingsLike, y: IdsLike, columns: ColumnChoice, *, like: Ratings
+) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` reads.
 
-    Ids in text are read as those of ``like`` are, and a pair rated twice stays twice.
+    Ids in text get the type of those of ``like``. A pair rated twice stays twice.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> rated_pairs([("bob", "tea")], [4], None, like=data)[2]
@@ -252,27 +242,29 @@ def rated_pairs(
 
 
 def r2_score(actual: Float64Array, predicted: Float64Array) -> float:
-    """Return R²; of ratings that are all equal, 1 if they are met and else 0.
+    """Return R²; of ratings that are all equal, 1 if predicted exactly and else 0.
 
     >>> r2_score(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.5
     """
     if not actual.size:
         raise DataError("there are no ratings to score predictions on")
-    missed = float(np.sum((actual - predicted) ** 2))
-    spread = float(np.sum((actual - actual.mean()) ** 2))
-    return 1.0 - missed / spread if spread > 0.0 else float(missed == 0.0)
+    residual = float(np.sum((actual - predicted) ** 2))
+    total = float(np.sum((actual - actual.mean()) ** 2))
+    return 1.0 - residual / total if total > 0.0 else float(residual == 0.0)
 
 
 # ------------------------------------------------------------------------------------------------
-# What is known of users and items beside their ratings, as a fit takes it.
+# Features of users and items.
 
 
-def read_features(features: Any, side: str, known: Vocabulary) -> tuple[GivenFeatures, csr_array]:
-    """Encode features of users or items; also return those of the rows that are known.
+def read_features(
+    features: FeaturesLike, side: str, known: Vocabulary
+) -> tuple[GivenFeatures, csr_array]:
+    """Encode features of users or items; also return the matrix of the known rows.
 
-    A row without features has zeros, which is the mean of numbers and no label at all. Features of
-    ids that have no ratings are kept: they are what such a newcomer is predicted by.
+    A row without features has zeros: the mean of numbers, and no label. Features of ids without
+    ratings are kept to predict such newcomers.
 
     >>> people = Vocabulary(["ann", "bob"])
     >>> given, rows = read_features({"ann": [1.0], "eve": [3.0]}, "user", people)
@@ -283,8 +275,8 @@ def read_features(features: Any, side: str, known: Vocabulary) -> tuple[GivenFea
     encoder = FeatureEncoder.learn(tables, side)
     for taken in encoder.blocks.keys() & {RATED, HOW_MANY}:
         raise DataError(
-            f"{side}_features: a column cannot be called {taken!r}, which is what the features are "
-            "called that ratings make; give it another name",
+            f"{side}_features: {taken!r} is the name of implicit features; give the column "
+            "another name",
             value=taken,
         )
     ids, encoded = encoder.encode(tables)
@@ -304,15 +296,15 @@ def read_features(features: Any, side: str, known: Vocabulary) -> tuple[GivenFea
 
 def side_information(
     ratings: Ratings,
-    features: dict[str, Any],
+    features: Mapping[str, FeaturesLike],
     *,
     implicit: Collection[str],
-    dtype: type[np.floating] = np.float64,
+    dtype: Storage = np.float64,
 ) -> tuple[dict[str, Design], dict[str, GivenFeatures]]:
-    """Return the features of each side that has any, and what was given of them.
+    """Return the designs of the sides with features, and the given features.
 
-    ``implicit`` are the sides that have what ratings tell of who rated, too.
-    What was given comes before what is implicit, for of newcomers only the former is known.
+    ``implicit`` are the sides with implicit features. These come last: newcomers have only the
+    given ones.
     """
     sides = {
         "user": (ratings.users, ratings.by_user, ratings.n_items),
@@ -320,7 +312,7 @@ def side_information(
     }
     designs, given = {}, {}
     for side, (known, table, n_other) in sides.items():
-        blocks: dict[str, Any] = {}
+        blocks: dict[str, Block] = {}
         if features.get(side) is not None:
             given[side], encoded = read_features(features[side], side, known)
             end = 0
@@ -335,7 +327,7 @@ def side_information(
 
 
 # ------------------------------------------------------------------------------------------------
-# Whether a fit has room in memory, asked before any of it is taken.
+# Memory that a fit needs, checked before it starts.
 
 
 DOUBLE = 8  # bytes of a float64
@@ -419,18 +411,13 @@ def format_bytes(size: int) -> str:
 
 def _side_bytes(table: Sparse, name: str, options: FitOptions, itemsize: int) -> int:
     """Means, packed second moments and memberships of the rows."""
-    layout = _layout(name, options)
+    layout = options.layout(name)
     communities = min(options.max_communities[name], table.n_rows)
     return table.n_rows * (layout.total + layout.packed + communities) * itemsize
 
 
 def _statistics_bytes(table: Sparse, name: str, options: FitOptions) -> int:
     """Packed covariances of the communities, for every chunk of rows."""
-    order = _layout(name, options).order
+    order = options.layout(name).order
     covariances = 1 if options.tied[name] else min(options.max_communities[name], table.n_rows)
-    chunks = chunk_bounds(table.indptr, order).size - 1
-    return chunks * covariances * order * (order + 1) // 2 * DOUBLE
-
-
-def _layout(name: str, options: FitOptions) -> Layout:
-    return Layout.of(name, n_factors=options.n_factors, offsets=options.offsets)
+    return max_chunks(table.n_rows) * covariances * order * (order + 1) // 2 * DOUBLE

@@ -1,7 +1,7 @@
-"""Moves that change the number of communities, each judged by the lower bound.
+"""Merges and reorderings of communities, judged by the lower bound on statistics alone.
 
-Coordinate ascent alone neither rejoins the fragments of a community nor splits one that holds
-two; it only drifts. These moves do, and every one of them is kept only if the bound is higher.
+Coordinate ascent does not rejoin the fragments of a community. A move is kept if the bound is
+higher.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from hemf._typing import Float64Array
 from hemf.model.bound import own_evidence, scale_matrices, stick_evidence, tied_evidence
 from hemf.model.side import Side
 
-EMPTY = 1e-3  # rows; a community with less is not there
+EMPTY = 1e-3  # rows; a community with less is dropped
 
 
 def order_by_size(side: Side) -> None:
-    """Put the largest community first, where that raises the bound.
+    """Sort communities by size, largest first, where that raises the bound.
 
-    It does for α ≤ 1. For larger α the last stick, which takes all that is left, favours a large
-    community at the end.
+    It does for α ≤ 1. For larger α a large community at the end is better, as the last stick has
+    length 1.
     """
     order = np.argsort(-side.statistics.size, kind="stable")
     now = stick_evidence(side.statistics.size, side.prior.concentration)
@@ -30,17 +30,17 @@ def order_by_size(side: Side) -> None:
 
 
 def drop_empty(side: Side) -> None:
-    """Forget communities that no row belongs to."""
+    """Drop communities without rows."""
     alive = np.flatnonzero(side.statistics.size >= EMPTY)
     if 0 < alive.size < side.n_communities:
         side.select(alive)
 
 
 def merge_alike(side: Side) -> int:
-    """Merge pairs for as long as a merge raises the bound, the best first; return how many.
+    """Merge the best pair as long as that raises the bound; return the number of merges.
 
-    The merged posterior of a row has the moments of the two parts together, so the ratings term
-    does not change; its entropy is at least that of the parts, which is what it is credited with.
+    The merged posterior of a row has the moments of both parts, so the ratings term stays. Its
+    entropy is at least that of the parts, and is counted as that.
     """
     merged = 0
     while side.n_communities > 1:
@@ -53,10 +53,10 @@ def merge_alike(side: Side) -> int:
 
 
 def best_merge(side: Side) -> tuple[int, int, float]:
-    """Return the pair whose merge changes the bound most for the better, and by how much.
+    """Return the pair whose merge raises the bound most, and by how much.
 
-    Memberships lose entropy in every merge, and to count it takes all rows: it is done for as
-    long as a pair could still be the best.
+    Memberships lose entropy in every merge. Computing that takes a pass over all rows, so it is
+    done only for pairs that can still be the best.
     """
     left, right = np.triu_indices(side.n_communities, k=1)
     at_most = _posterior_gains(side, left, right) + _stick_gains(side, left, right)
@@ -72,7 +72,7 @@ def best_merge(side: Side) -> tuple[int, int, float]:
 
 # docs/model.md#merge
 def merge_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64Array:
-    """By how much merging each pair would at least raise the bound."""
+    """Lower bound of the gain of merging each pair."""
     return (
         _posterior_gains(side, left, right)
         + _stick_gains(side, left, right)
@@ -81,7 +81,7 @@ def merge_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64Array
 
 
 def merge(side: Side, left: int, right: int) -> None:
-    """Put community ``right`` into ``left``, statistics added up."""
+    """Merge community ``right`` into ``left``."""
     entropy = _membership_gains(side, np.array([left]), np.array([right]))[0]
     kept = np.delete(np.arange(side.n_communities), right)
     membership = side.membership.copy()
@@ -111,13 +111,13 @@ def _posterior_gains(side: Side, left: np.ndarray, right: np.ndarray) -> Float64
         return np.asarray(together - apart[left] - apart[right])
     nothing = np.zeros((1, 1))
     kappa, part = scale_matrices(old.size, old.first, nothing, prior)
-    merged_strength, merged_part = scale_matrices(size, moment, nothing, prior)
-    scale = prior.scale + old.firm[0] + part.sum(axis=0)  # W, under the prior as it is now
+    merged_kappa, merged_part = scale_matrices(size, moment, nothing, prior)
+    scale = prior.scale + old.firm[0] + part.sum(axis=0)  # W under the present prior
     total = float(old.size.sum())
     change = merged_part - part[left] - part[right]
     kappas = np.tile(kappa, (left.size, 1))
     pairs = np.arange(left.size)
-    kappas[pairs, left] = merged_strength
+    kappas[pairs, left] = merged_kappa
     kappas[pairs, right] = prior.kappa  # contributes ln 1
     log_det = np.linalg.slogdet(scale + change)[1]
     now = tied_evidence(total, kappa, np.linalg.slogdet(scale)[1], prior)

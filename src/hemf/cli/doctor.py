@@ -100,7 +100,7 @@ def _blas() -> str:
     import numpy as np
     from threadpoolctl import threadpool_info
 
-    from hemf.batch.fit import one_blas_thread
+    from hemf.engines.threads import one_blas_thread
 
     np.eye(2) @ np.eye(2)  # loads it
 

@@ -1,4 +1,4 @@
-"""A half-sweep on the threads of one machine.
+"""Ratings in memory, half-sweeps on the threads of one machine.
 
 Rows are cut into chunks of similar work, always at the same places, and their statistics are
 added in the order of the chunks: the result is the same, to the bit, for any number of threads.
@@ -9,119 +9,285 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from hemf._typing import Array, Float64Array
-from hemf.model.communities import Communities, Statistics
-from hemf.model.layout import Layout, pack, unpack
-from hemf.model.side import Moments
+from hemf._typing import OTHER, Array, Float64Array, Int32Array, Int64Array, Storage
+from hemf.data.ratings import Ratings, Sparse
+from hemf.engines.base import RATINGS, HalfSweep, Model
+from hemf.model.communities import Statistics
+from hemf.model.layout import pack, unpack
+from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
 
 CHUNKS = 64
 
 
 @dataclass(frozen=True)
-class Rows:
-    """One side's ratings, centred and scaled, as compressed rows."""
+class Sessions:
+    """Ratings of one rater at one time, as groups."""
 
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int32]
-    values: Array
+    indptr: Int64Array
+    """Where the sessions of each rater begin, and the last ends."""
+    times: Int64Array
+    """Time of each session."""
+    of_ratings: dict[str, Int32Array]
+    """Session of each rating, in the order of each side's table."""
 
-    def sums(self, each: Array) -> Float64Array:
-        """Add up, for every row, what there is of each of its ratings."""
-        running = np.concatenate([[0.0], np.cumsum(each)])
-        return np.asarray(running[self.indptr[1:]] - running[self.indptr[:-1]])
+    @classmethod
+    def of(cls, users: Sparse, times: Int64Array) -> Sessions:
+        """Group ratings by rater and time; ``times`` are in the order of the users' table.
 
-
-@dataclass(frozen=True)
-class Shared:
-    """What every row of a half-sweep is updated with."""
-
-    layout: Layout
-    communities: Communities
-    noise: Float64Array
-    """σ²/τ_i of every row."""
-    other_weight: Float64Array
-    """υ_j of the other side's rows."""
-    coupled: bool = True
-    """q(a, z) together; otherwise the paper's q(a) q(z)."""
-    hold: bool = False
-    """Leave the memberships as they are."""
-    shift: Float64Array | None = None
-    """f_i, what features say of each row, (rows, order); None without any."""
-    leverage: Float64Array | None = None
-    """c_i, what that is uncertain by in units of Σ, (rows,); None without features."""
+        >>> table = Sparse(np.array([0, 3]), np.array([0, 1, 2], np.int32), np.ones(3))
+        >>> Sessions.of(table, np.array([5, 3, 5])).of_ratings["user"].tolist()
+        [1, 0, 1]
+        """
+        of_user = np.repeat(np.arange(users.n_rows), np.diff(users.indptr))
+        order = np.lexsort((times, of_user))
+        user, time = of_user[order], times[order]
+        begins = np.ones(order.size, bool)
+        begins[1:] = (user[1:] != user[:-1]) | (time[1:] != time[:-1])
+        session = np.empty(order.size, np.int32)
+        session[order] = np.cumsum(begins) - 1
+        indptr = np.zeros(users.n_rows + 1, np.int64)
+        np.cumsum(np.bincount(user[begins], minlength=users.n_rows), out=indptr[1:])
+        by_item = np.argsort(users.indices, kind="stable")
+        return cls(indptr, time[begins], {"user": session, "item": session[by_item]})
 
 
-@dataclass(frozen=True)
-class HalfSweep:
-    """What a half-sweep returns."""
+@dataclass
+class RatingsInMemory:
+    """Standardised ratings of both sides; see `hemf.engines.base.Component`."""
 
-    statistics: Statistics
-    """Additive, of a_i - f_i where rows have a shift."""
-    errors: Float64Array
-    """Σ_j υ_j E(r - a·b)² of every row."""
-    information: Float64Array
-    """1 - tr(P S_i)/L, how much ratings tell of every row that has a shift."""
+    tables: dict[str, Sparse]
+    sessions: Sessions | None = None
+    n_jobs: int | None = None
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+        return self.tables["user"].nnz
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Type in which ratings are stored."""
+        return self.tables["user"].values.dtype
+
+    def counts(self, side: str) -> Int64Array:
+        """Return the number of ratings of every row of a side."""
+        return np.diff(self.tables[side].indptr)
+
+    def row(
+        self, side: str, row: int, moods: Moods | None = None
+    ) -> tuple[Int32Array, Float64Array]:
+        """Return a row's columns, ascending, and its standardised ratings less ``moods``."""
+        indptr = self.tables[side].indptr
+        span = slice(indptr[row], indptr[row + 1])
+        values = self._values(side, moods, span)
+        return self.tables[side].indices[span], values.astype(np.float64)
+
+    def row_sums(self, side: str, other: Float64Array) -> Float64Array:
+        """Return Σ_j other_j of every row of a side, over the columns j that it has rated."""
+        table = self.tables[side]
+        return _row_sums(table, other[table.indices])
+
+    def residuals(self, pseudo_ratings: float) -> csr_array:
+        """Return scaled ratings less both sides' offsets."""
+        return scaled_residuals(self.tables["user"], self.tables["item"].n_rows, pseudo_ratings)
+
+    # docs/model.md#row-factors
+    def half_sweep(
+        self, side: str, model: Model, *, coupled: bool = True, hold: bool = False
+    ) -> HalfSweep:
+        """Update all rows of a side in place against the moments of the other side."""
+        from hemf.kernels import rows as kernels
+
+        own, other = model.sides[side], model.sides[OTHER[side]]
+        table, values = self.tables[side], self._values(side, model.moods)
+        moments, membership, communities = own.moments, own.membership, own.communities
+        chosen = kernels.coupled_rows if coupled else kernels.mean_field_rows
+        run = chosen.compiled(moments.mean.dtype)
+        precision = pack(communities.precision)
+        natural_mean = np.ascontiguousarray(communities.natural_mean)
+        log_weight = np.ascontiguousarray(communities.log_weight)
+        count, order = communities.count, own.layout.order
+        cuts = chunk_bounds(table.indptr, order)
+        n_chunks = cuts.size - 1
+        size = np.zeros((n_chunks, count))
+        first = np.zeros((n_chunks, count, order))
+        scatter = np.zeros((n_chunks, *precision.shape))
+        entropy = np.zeros(n_chunks)
+        errors = np.zeros(table.n_rows)
+        noise = np.ascontiguousarray(model.noise / own.weights)  # σ²/τ_i
+        weight = other.weights.astype(other.moments.mean.dtype)  # υ_j
+        shift, leverage, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
+        if own.regression is not None:
+            shift, leverage = own.regression.shift, own.regression.leverage
+            root = np.linalg.cholesky(communities.precision[0])
+        information = np.zeros(len(shift))
+
+        def work(begin: int, end: int) -> None:
+            run(
+                begin, end, cuts, table.indptr, table.indices, values,
+                other.moments.mean, other.moments.second, weight, own.layout.free,
+                own.layout.pinned, noise, precision, natural_mean, log_weight, hold,
+                shift, leverage, root, moments.mean, moments.second, membership, errors,
+                information, size, first, scatter, entropy,
+            )  # fmt: skip
+
+        self._share_out(work, n_chunks)
+        if model.moods is not None:
+            variance = model.moods.posterior.spread[self._session(side)]
+            errors += _row_sums(table, variance * other.weights[table.indices])
+        statistics = Statistics(
+            size=size.sum(axis=0),
+            first=first.sum(axis=0),
+            scatter=unpack(scatter.sum(axis=0)),
+            entropy=float(entropy.sum()),
+        )
+        return HalfSweep(moments, membership, statistics, errors, information)
+
+    def start_moods(self) -> Moods | None:
+        """Return moods of zero for every session; None without timestamps."""
+        if self.sessions is None:
+            return None
+        return Moods.start(self.sessions.indptr, self.sessions.times)
+
+    # docs/model.md#moods
+    def mood_information(self, model: Model) -> tuple[Float64Array, Float64Array]:
+        """Return Σ τ_i υ_j/σ² of each session, and the same sum of (r - E[a·b]) times it."""
+        from hemf.kernels.moods import gather
+
+        users, items, table = model.sides["user"], model.sides["item"], self.tables["user"]
+        session = self._session("user")
+        assert self.sessions is not None
+        precision = np.zeros(self.sessions.times.size)
+        natural_mean = precision.copy()
+        cuts = chunk_bounds(table.indptr, users.layout.order)
+        own, other = users.weights / model.noise, np.ascontiguousarray(items.weights)
+        run = gather.compiled(users.moments.mean.dtype)
+
+        def work(begin: int, end: int) -> None:
+            run(
+                begin, end, cuts, table.indptr, table.indices, session, table.values,
+                users.moments.mean, items.moments.mean, own, other, precision, natural_mean,
+            )  # fmt: skip
+
+        self._share_out(work, cuts.size - 1)
+        return precision, natural_mean
+
+    def smooth_moods(
+        self, prior: MoodPrior, precision: Float64Array, natural_mean: Float64Array
+    ) -> tuple[MoodPosterior, MoodSums]:
+        """Return the posterior of moods given the result of `mood_information`."""
+        from hemf.kernels.moods import SUMS, smooth
+
+        assert self.sessions is not None
+        indptr, n_sessions = self.sessions.indptr, self.sessions.times.size
+        cuts = chunk_bounds(indptr, 1)
+        new = MoodPosterior.none(n_sessions)
+        sums = np.zeros((cuts.size - 1, SUMS))
+        run = smooth.compiled(np.float64)
+
+        def work(begin: int, end: int) -> None:
+            run(
+                begin, end, cuts, indptr, precision, natural_mean, prior.persistence,
+                prior.variance, prior.extra, new.level, new.level_spread, new.product, new.mean,
+                new.spread, sums,
+            )  # fmt: skip
+
+        self._share_out(work, cuts.size - 1)
+        n_raters = int((np.diff(indptr) > 0).sum())
+        first, now, before, product, extra, divergence = sums.sum(axis=0).tolist()
+        return new, MoodSums(first, now, before, product, extra, divergence, n_raters, n_sessions)
+
+    def _session(self, side: str) -> Int32Array:
+        assert self.sessions is not None
+        return self.sessions.of_ratings[side]
+
+    def _values(self, side: str, moods: Moods | None, span: slice = slice(None)) -> Array:
+        values = self.tables[side].values[span]
+        if moods is None:
+            return values
+        return values - moods.posterior.mean.astype(values.dtype)[self._session(side)[span]]
+
+    def _share_out(self, work: Callable[[int, int], None], n_chunks: int) -> None:
+        share_out(work, n_chunks, thread_count(self.n_jobs))
 
 
-def half_sweep(
-    rows: Rows,
-    other: Moments,
-    shared: Shared,
-    own: Moments,
-    membership: Array,
-    *,
-    n_jobs: int | None = None,
-) -> HalfSweep:
-    """Update all rows of one side against the other side's moments.
+@dataclass
+class Threads:
+    """Engine of one machine: everything is in memory."""
 
-    Writes ``own`` and ``membership``.
+    components: dict[str, RatingsInMemory]
+
+    @classmethod
+    def load(
+        cls, ratings: Ratings, *, dtype: Storage, n_jobs: int | None = None, sessions: bool = False
+    ) -> Self:
+        """Return an engine that holds these ratings, standardised.
+
+        >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+        >>> Threads.load(ratings, dtype=np.float32).components["ratings"].row("item", 0)[1]
+        array([ 1., -1.])
+        """
+        grouped = None
+        if sessions:
+            assert ratings.timestamps is not None
+            grouped = Sessions.of(ratings.by_user, ratings.timestamps)
+        return cls.of(standardised(ratings, dtype), sessions=grouped, n_jobs=n_jobs)
+
+    @classmethod
+    def of(
+        cls,
+        tables: dict[str, Sparse],
+        *,
+        sessions: Sessions | None = None,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Return an engine that holds tables of standardised ratings, one of each side."""
+        return cls({RATINGS: RatingsInMemory(tables, sessions, n_jobs)})
+
+
+def standardised(ratings: Ratings, dtype: Storage) -> dict[str, Sparse]:
+    """Return the ratings of each side with mean 0 and scale 1.
+
+    >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> standardised(ratings, np.float32)["item"].values.tolist()
+    [1.0, -1.0]
     """
-    from hemf.kernels import rows as kernels
 
-    chosen = kernels.coupled_rows if shared.coupled else kernels.mean_field_rows
-    run = chosen.compiled(own.mean.dtype)
-    communities, layout = shared.communities, shared.layout
-    precision = pack(communities.precision)
-    natural_mean = np.ascontiguousarray(communities.natural_mean)
-    log_weight = np.ascontiguousarray(communities.log_weight)
-    count, order, covariances = communities.count, layout.order, precision.shape[0]
-    free = layout.free
-    cuts = chunk_bounds(rows.indptr, order)
-    n_chunks = cuts.size - 1
-    size = np.zeros((n_chunks, count))
-    first = np.zeros((n_chunks, count, order))
-    scatter = np.zeros((n_chunks, covariances, precision.shape[1]))
-    entropy = np.zeros(n_chunks)
-    errors = np.zeros(rows.indptr.size - 1)
-    noise = np.ascontiguousarray(shared.noise)
-    weight = shared.other_weight.astype(other.mean.dtype)
-    shift, leverage, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
-    if shared.shift is not None:
-        shift, root = shared.shift, np.linalg.cholesky(communities.precision[0])
-        leverage = np.zeros(len(shift)) if shared.leverage is None else shared.leverage
-    information = np.zeros(len(shift))
+    def side(table: Sparse) -> Sparse:
+        # In float64: of large ratings that differ little, float32 would leave few digits.
+        values = table.values.astype(np.float64)
+        values -= ratings.mean
+        values /= ratings.scale
+        return Sparse(table.indptr, table.indices, values.astype(dtype, copy=False))
 
-    def work(begin: int, end: int) -> None:
-        run(
-            begin, end, cuts, rows.indptr, rows.indices, rows.values,
-            other.mean, other.second, weight, free, layout.pinned, noise,
-            precision, natural_mean, log_weight, shared.hold, shift, leverage, root,
-            own.mean, own.second, membership, errors, information, size, first, scatter, entropy,
-        )  # fmt: skip
+    return {"user": side(ratings.by_user), "item": side(ratings.by_item)}
 
-    share_out(work, n_chunks, thread_count(n_jobs))
-    statistics = Statistics(
-        size=size.sum(axis=0),
-        first=first.sum(axis=0),
-        scatter=unpack(scatter.sum(axis=0)),
-        entropy=float(entropy.sum()),
-    )
-    return HalfSweep(statistics, errors, information)
+
+def scaled_residuals(table: Sparse, n_columns: int, pseudo_ratings: float) -> csr_array:
+    """Return ratings less the offsets of rows and columns; see `Component.residuals`."""
+    counts, other_counts = np.diff(table.indptr), np.bincount(table.indices, minlength=n_columns)
+    left = table.values.astype(np.float64)
+    offset = np.bincount(table.indices, left, n_columns) / (other_counts + pseudo_ratings)
+    left -= offset[table.indices]
+    of_row = np.repeat(np.arange(counts.size), counts)
+    left -= (np.bincount(of_row, left, counts.size) / (counts + pseudo_ratings))[of_row]
+    left /= np.sqrt(counts + pseudo_ratings)[of_row]
+    left /= np.sqrt(other_counts + pseudo_ratings)[table.indices]
+    return csr_array((left, table.indices, table.indptr), shape=(counts.size, n_columns))
+
+
+def _row_sums(table: Sparse, each: Array) -> Float64Array:
+    """Return the sum over the ratings of every row of a number for each rating."""
+    running = np.concatenate([[0.0], np.cumsum(each)])
+    return np.asarray(running[table.indptr[1:]] - running[table.indptr[:-1]])
 
 
 def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> None:
@@ -133,29 +299,34 @@ def share_out(work: Callable[[int, int], None], n_chunks: int, threads: int) -> 
     if threads == 1 or n_chunks == 1:
         work(0, n_chunks)
         return
-    turns, begin = [], 0
+    ranges, begin = [], 0
     while begin < n_chunks:
         end = begin + max(1, (n_chunks - begin) // (2 * threads))
-        turns.append((begin, end))
+        ranges.append((begin, end))
         begin = end
-    left = iter(turns)
+    left = iter(ranges)
 
-    def take_turns() -> None:
-        for turn in left:
-            work(*turn)
+    def take_ranges() -> None:
+        for one in left:
+            work(*one)
 
     with ThreadPoolExecutor(threads - 1) as pool:  # the caller is one of the threads
-        helpers = [pool.submit(take_turns) for _ in range(threads - 1)]
-        take_turns()
+        helpers = [pool.submit(take_ranges) for _ in range(threads - 1)]
+        take_ranges()
         for helper in helpers:
             helper.result()
 
 
-def chunk_bounds(indptr: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int64]:
+def max_chunks(n_rows: int) -> int:
+    """Return the number of chunks that rows are cut into, at most."""
+    return min(CHUNKS, max(1, n_rows // 32))
+
+
+def chunk_bounds(indptr: Int64Array, order: int) -> Int64Array:
     """Cut rows into at most CHUNKS ranges of similar work: a row's solve costs ~2·order ratings."""
     n_rows = indptr.size - 1
     work = indptr + 2 * order * np.arange(n_rows + 1)
-    targets = np.linspace(0, work[-1], min(CHUNKS, max(1, n_rows // 32)) + 1)
+    targets = np.linspace(0, work[-1], max_chunks(n_rows) + 1)
     cuts = np.unique(np.searchsorted(work, targets))
     cuts[0], cuts[-1] = 0, n_rows
     return cuts.astype(np.int64)
@@ -172,3 +343,16 @@ def thread_count(n_jobs: int | None) -> int:
     if n_jobs is None:
         return available
     return n_jobs if n_jobs > 0 else max(1, available + 1 + n_jobs)
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # finding the libraries takes milliseconds
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Limit BLAS to one thread."""
+    limits: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
+    return limits

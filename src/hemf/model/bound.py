@@ -128,12 +128,8 @@ def side_total(statistics: Statistics, communities: Communities, prior: Prior) -
 
 
 # ------------------------------------------------------------------------------------------------
-# What the bound says of a side's communities once q(π) and q(φ) are at their optimum.
-#
-# There the terms that involve them collapse to ratios of normalising constants, which depend on
-# the
-# rows through additive statistics alone. That makes "would the bound be higher if …" cheap to
-# ask.
+# The bound at the optimum of q(π) and q(φ): ratios of normalising constants that depend on the
+# rows through additive statistics alone, so that changes of communities are cheap to judge.
 
 
 LOG_PI = float(np.log(np.pi))
@@ -163,7 +159,7 @@ def scale_matrices(
 def covariance_evidence(
     size: Float64Array | float, log_det: Float64Array, prior: Prior
 ) -> Float64Array:
-    """Return what rows that share a covariance contribute, given how many and their ln|W|."""
+    """Evidence of rows that share a covariance, given their number and ln|W|."""
     order, dof = prior.centre.size, prior.dof + size
     log_det0 = np.linalg.slogdet(prior.scale)[1]
     return np.asarray(
@@ -175,7 +171,7 @@ def covariance_evidence(
 
 
 def mean_evidence(kappa: Float64Array, prior: Prior) -> Float64Array:
-    """Return what the mean of each community costs, given its κ_d."""
+    """Evidence of the mean of each community, given its κ_d."""
     return np.asarray(0.5 * prior.centre.size * np.log(prior.kappa / kappa))
 
 

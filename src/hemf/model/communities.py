@@ -21,7 +21,7 @@ FLOOR = 0.1  # of W_0 that W_d keeps, see `with_floor`
 # docs/model.md#statistics
 @dataclass(frozen=True)
 class Statistics:
-    """What the communities need of the rows; additive over any partition of them."""
+    """Statistics of the rows that communities need; additive over any partition of the rows."""
 
     size: Float64Array
     """ρ_d = Σ_i q_i(d), (D,)."""
@@ -30,12 +30,12 @@ class Statistics:
     scatter: Float64Array
     """Σ_i q_i(d)(S_id + m_id m_idᵀ), (C, order, order); C = 1 when tied, else D.
 
-    With features, of what these leave of the rows, and MᵀΛM beside it; see `hemf.model.regression`.
+    With features, of the residuals a_i - f_i, plus MᵀΛM; see `hemf.model.regression`.
     """
     entropy: float
     """Σ_i Σ_d q_i(d)(½ ln|S_id| - ln q_i(d))."""
     rounding: float = 0.0
-    """Part of the scatter's entries that may be rounding: what rows have given is stored."""
+    """Relative rounding error of the scatter, where contributions of rows are stored."""
 
     @property
     def tied(self) -> bool:
@@ -53,10 +53,9 @@ class Statistics:
 
     @property
     def firm(self) -> Float64Array:
-        """The scatter and what rounding may have taken off it, (C, order, order).
+        """The scatter plus its rounding error on the diagonal, (C, order, order).
 
-        Rows that differ by less than they are stored with would else be left with a covariance
-        that is none.
+        Rows that differ by less than the rounding would have a covariance that is not positive.
         """
         if self.rounding == 0.0:
             return self.scatter
@@ -67,7 +66,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Sticks:
-    """q(π_d) = Beta(taken_d, left_d) for d < D; the last stick takes all that is left."""
+    """q(π_d) = Beta(taken_d, left_d) for d < D; the last stick has length 1."""
 
     taken: Float64Array
     left: Float64Array
@@ -146,7 +145,7 @@ class Communities:
     # docs/model.md#memberships
     @cached_property
     def log_weight(self) -> Float64Array:
-        """The part of ln q_i(d) that is the same for every row, (D,)."""
+        """Part of ln q_i(d) that is the same for every row, (D,)."""
         square = np.einsum("di,di->d", self.natural_mean, self.mean)  # m_dᵀ P_d m_d
         penalty = self.log_det + self.order / self.kappa + square
         return np.asarray(self.sticks.log_weights - 0.5 * penalty)
@@ -155,12 +154,10 @@ class Communities:
 def with_floor(communities: Communities, prior: Prior) -> Communities:
     """Return communities whose W_d are at least `FLOOR` times the prior's W_0.
 
-    Σ_i E[y_i y_iᵀ] of any rows leaves W_d ≥ W_0. Two things can take more than W_0 off it, so that
-    W_d would be no covariance. Online, what rows have given is stored, and taken back when they
-    change: of tables with hardly any noise, W_0 is less than the rounding. Where features'
-    coefficients are uncertain, rows give S + c (S P S - S) in place of S, which is right for all
-    directions together; where ratings tell of some directions only and features are as many as
-    rows, it can be below zero in these.
+    Σ_i E[y_i y_iᵀ] of any rows leaves W_d ≥ W_0. Two things can make W_d smaller, even indefinite.
+    Online, stored contributions of rows are subtracted when they change, and with hardly any noise
+    W_0 is less than the rounding. With uncertain coefficients of features, rows contribute
+    S + c (S P S - S) instead of S, which can be negative in directions without ratings.
 
     >>> prior = Prior.start(2, variance=1.0, concentration=1.0, mean_scale=1.0)
     >>> nothing = Statistics(np.ones(1), np.zeros((1, 2)), np.zeros((1, 2, 2)), 0.0)
@@ -186,7 +183,7 @@ def with_floor(communities: Communities, prior: Prior) -> Communities:
 
 
 def _root(scale: Float64Array) -> Float64Array:
-    """Return L with L Lᵀ = W_0, or about that where rounding has left W_0 indefinite."""
+    """Return L with L Lᵀ = W_0; its diagonal's root where rounding has left W_0 indefinite."""
     try:
         return np.asarray(np.linalg.cholesky(scale))
     except np.linalg.LinAlgError:
@@ -247,7 +244,7 @@ class Prior:
 
     @property
     def kappa(self) -> float:
-        """κ0 = 1/λ0, how many rows the prior mean is worth."""
+        """κ0 = 1/λ0, weight of the prior mean in rows."""
         return 1.0 / self.mean_scale
 
     @classmethod
@@ -266,11 +263,11 @@ class Prior:
 
 
 # ------------------------------------------------------------------------------------------------
-# What is expected of a row that nothing is known of.
+# Predictive distribution of a row without ratings.
 
 
 def expected_row(communities: Communities, layout: Layout) -> Float64Array:
-    """Mean of a row that nothing is known of, pinned coordinate included."""
+    """Mean of a row without ratings, pinned coordinate included."""
     mean = np.ones(layout.total)
     mean[layout.free] = communities.sticks.weights @ communities.mean
     return mean
@@ -278,27 +275,27 @@ def expected_row(communities: Communities, layout: Layout) -> Float64Array:
 
 @dataclass(frozen=True)
 class FeaturePrior:
-    """What features say of rows that have no ratings; see `hemf.model.regression`."""
+    """Shift of rows without ratings by their features; see `hemf.model.regression`."""
 
     shift: Float64Array
     """E[Vᵀx], (rows, order)."""
     leverage: Float64Array
-    """xᵀCx, (rows,): what V is uncertain by, in units of Σ."""
+    """xᵀCx, (rows,): uncertainty of V in units of Σ."""
     covariance: Float64Array
-    """Covariance of what those features would say that are not known, (order, order)."""
+    """Covariance of the shift by unknown features, (order, order)."""
 
 
 # docs/model.md#strangers
 def prior_predictive(
-    communities: Communities, layout: Layout, hint: FeaturePrior | None = None
+    communities: Communities, layout: Layout, features: FeaturePrior | None = None
 ) -> tuple[Float64Array, Float64Array]:
-    """Mean and packed second moment of a row that has no ratings, pinned coordinate included.
+    """Mean and packed second moment of a row without ratings, pinned coordinate included.
 
-    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ. With a
-    ``hint`` there is a row of each for every row of it, m_d + E[Vᵀx] in place of m_d.
+    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ. With
+    ``features`` there is one row for each of theirs, m_d + E[Vᵀx] in place of m_d.
     """
-    if hint is not None:
-        return _hinted(communities, layout, hint)
+    if features is not None:
+        return _with_features(communities, layout, features)
     weights = communities.sticks.weights
     covariance = expected_covariance(communities)
     means = communities.mean
@@ -322,22 +319,22 @@ def expected_covariance(communities: Communities) -> Float64Array:
     return np.asarray(communities.scale / divisor[:, None, None])
 
 
-def _hinted(
-    communities: Communities, layout: Layout, hint: FeaturePrior
+def _with_features(
+    communities: Communities, layout: Layout, features: FeaturePrior
 ) -> tuple[Float64Array, Float64Array]:
-    """Moments of rows with features; these have one Σ for all communities."""
+    """Moments of rows with features; all communities have the same Σ."""
     weights, means = communities.sticks.weights, communities.mean
     covariance = expected_covariance(communities)[0]
     centre = weights @ means
     away = means - centre
     between = (weights[:, None] * away).T @ away  # of the communities' means
-    own = weights @ (1.0 + 1.0 / communities.kappa) + hint.leverage
+    own = weights @ (1.0 + 1.0 / communities.kappa) + features.leverage
     rows, columns = lower_triangle(layout.total)
     within = np.zeros((layout.total, layout.total))
     scaled = within.copy()
-    within[layout.free[:, None], layout.free] = between + hint.covariance
+    within[layout.free[:, None], layout.free] = between + features.covariance
     scaled[layout.free[:, None], layout.free] = covariance
-    mean = np.ones((hint.shift.shape[0], layout.total))
-    mean[:, layout.free] = centre + hint.shift
+    mean = np.ones((features.shift.shape[0], layout.total))
+    mean[:, layout.free] = centre + features.shift
     second = mean[:, rows] * mean[:, columns] + within[rows, columns]
     return mean, second + own[:, None] * scaled[rows, columns]

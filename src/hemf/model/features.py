@@ -1,17 +1,19 @@
-"""The features of one side's rows, as the regression sees them: numbers in blocks of columns."""
+"""Features of the rows of one side, as a matrix in blocks of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from hemf._typing import Array, Float64Array
+from hemf._typing import Array, Float64Array, Int32Array, Int64Array
+
+Block: TypeAlias = Float64Array | csr_array
+"""Columns of features that share a precision."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,15 @@ class Design:
 
     names: tuple[str, ...]
     """Of the blocks."""
-    widths: npt.NDArray[np.int64]
+    widths: Int64Array
     """Columns of each block, (B,)."""
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int32]
+    indptr: Int64Array
+    indices: Int32Array
     values: Array
 
     @classmethod
-    def of(cls, blocks: Mapping[str, Any], dtype: type[np.floating] = np.float64) -> Design:
-        """Put blocks side by side; each is a matrix with the same rows, dense or SciPy's."""
+    def of(cls, blocks: Mapping[str, Block], dtype: type[np.floating] = np.float64) -> Design:
+        """Concatenate blocks by columns; each is a dense or sparse matrix of all rows."""
         parts = [csr_array(block) for block in blocks.values()]
         together = csr_array(hstack(parts, format="csr"))
         together.sum_duplicates()
@@ -47,12 +49,12 @@ class Design:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return self.indptr.size - 1
 
     @property
     def n_columns(self) -> int:
-        """How many features there are."""
+        """Number of features."""
         return int(self.widths.sum())
 
     @cached_property
@@ -82,7 +84,7 @@ class Design:
         return np.repeat(of_blocks, self.widths)
 
     def by_block(self, of_columns: Float64Array) -> Float64Array:
-        """Sum what there is of each column over the columns of a block, (B,)."""
+        """Sum a number of each column over the columns of a block, (B,)."""
         ends = np.concatenate([[0.0], np.cumsum(of_columns)])[np.cumsum(self.widths)]
         return np.diff(ends, prepend=0.0)
 
@@ -93,16 +95,14 @@ class Design:
 
 
 # ------------------------------------------------------------------------------------------------
-# What rows chose to rate, as features: which of the other side, and how many.
+# Implicit features: which rows of the other side a row has rated, and how many.
 #
-# x_ij = 1/√n_i for the n_i that row i has a rating of, whatever it is; and the logarithm of n_i
-# with
-# its square, standardised. Of the ratings that are learnt from and of no others. So what features
-# say of a row follows its ratings one by one, by sums of coefficients:
+# x_ij = 1/√n_i for each of the n_i ratings of row i; and ln n_i with its square, standardised. So
+# the shift of a row follows its ratings one by one, by sums of coefficients:
 #
 #     f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2,   z_i = ln n_i, standardised
 #
-# where g_i is of the features that were given.
+# where g_i is the shift by given features.
 
 
 RATED = "(rated)"
@@ -111,25 +111,24 @@ HOW_MANY = "(how many)"
 
 @dataclass(frozen=True)
 class Logs:
-    """How ln n is standardised: over the rows that have a rating, and no farther than they go."""
+    """Standardisation of ln n over the rows with ratings, clipped to their range."""
 
     mean: float
     scale: float
-    """Standard deviation; 0 where all have as many."""
+    """Standard deviation; 0 where all are equal."""
     low: float
     high: float
-    """Of rows with fewer or more than any of these had, nothing is known: they count as those."""
 
     @classmethod
-    def of(cls, counts: npt.NDArray[Any]) -> Logs:
-        """Return the scale of rows with so many ratings."""
+    def of(cls, counts: Int64Array | Float64Array) -> Logs:
+        """Return mean, scale and range of ln n."""
         logs = np.log(counts[counts > 0].astype(np.float64))
         if not logs.size:
             return cls(0.0, 0.0, 0.0, 0.0)
         return cls(float(logs.mean()), float(logs.std()), float(logs.min()), float(logs.max()))
 
-    def columns(self, counts: npt.NDArray[Any]) -> Float64Array:
-        """Return z and z² - 1 of rows with so many ratings; zeros of those without any."""
+    def columns(self, counts: Int64Array | Float64Array) -> Float64Array:
+        """Return z and z² - 1 of rows with these numbers of ratings; zeros without any."""
         logs = np.clip(np.log(np.maximum(counts, 1.0)), self.low, self.high)
         away = (logs - self.mean) / self.scale if self.scale > 0.0 else np.zeros(counts.size)
         columns = np.column_stack([away, away * away - 1.0])
@@ -137,12 +136,12 @@ class Logs:
 
     @property
     def array(self) -> Float64Array:
-        """The four numbers, as kernels take them."""
+        """The four numbers in one array, for kernels."""
         return np.array([self.mean, self.scale, self.low, self.high])
 
 
-def how_many(counts: npt.NDArray[Any]) -> Float64Array:
-    """Return ln n and its square, both standardised over rows that have a rating; else zero.
+def how_many(counts: Int64Array | Float64Array) -> Float64Array:
+    """Return z and z² - 1 of z = ln n, standardised over rows with ratings; zeros without.
 
     >>> how_many(np.array([1, 1, 7, 0])).round(2).tolist()
     [[-0.71, -0.5], [-0.71, -0.5], [1.41, 1.0], [0.0, 0.0]]
@@ -151,10 +150,8 @@ def how_many(counts: npt.NDArray[Any]) -> Float64Array:
 
 
 # docs/model.md#implicit-features
-def implicit_blocks(
-    indptr: npt.NDArray[np.int64], indices: npt.NDArray[np.int32], n_other: int
-) -> dict[str, Any]:
-    """Return the blocks of features that rows' lists of ratings make.
+def implicit_blocks(indptr: Int64Array, indices: Int32Array, n_other: int) -> dict[str, Block]:
+    """Return the blocks of implicit features.
 
     >>> blocks = implicit_blocks(np.array([0, 2, 3]), np.array([0, 1, 0]), 2)
     >>> blocks["(rated)"].toarray().round(2).tolist()
@@ -168,20 +165,20 @@ def implicit_blocks(
 
 @dataclass(frozen=True)
 class CoefficientBlocks:
-    """The coefficients of a regression by what they are of, so that f_i can follow ratings."""
+    """Coefficients of a regression by kind of feature, so that f_i can follow ratings."""
 
     given: Float64Array
-    """Of the features that were given, (G, order)."""
+    """Of given features, (G, order)."""
     rated: Float64Array
-    """M_j, (rows of the other side, order); without implicit features, of none."""
+    """M_j, (rows of the other side, order); empty without implicit features."""
     how_many: Float64Array
-    """M_1 and M_2, (2, order), or nothing."""
+    """M_1 and M_2, (2, order), or empty."""
     logs: Logs | None
-    """How z is standardised; None without implicit features."""
+    """Standardisation of z; None without implicit features."""
 
     @classmethod
     def of(cls, design: Design, coefficients: Float64Array) -> CoefficientBlocks:
-        """Take the coefficients of a design apart; what is implicit comes last in it."""
+        """Split the coefficients of a design; implicit features come last in it."""
         order = coefficients.shape[1]
         if RATED not in design.names:
             nothing = np.zeros((0, order))
@@ -197,11 +194,11 @@ class CoefficientBlocks:
 
     @property
     def has_rated(self) -> bool:
-        """Whether which rows of the other side were rated says something."""
+        """Whether there are implicit features."""
         return self.logs is not None
 
     def shift(
-        self, base: Float64Array, chosen: Float64Array, counts: npt.NDArray[Any]
+        self, base: Float64Array, chosen: Float64Array, counts: Int64Array | Float64Array
     ) -> Float64Array:
         """Return f_i of rows, given g_i, Σ_j M_j and n_i."""
         if self.logs is None:
@@ -210,8 +207,8 @@ class CoefficientBlocks:
         return np.asarray(base + root[:, None] * chosen + self.logs.columns(counts) @ self.how_many)
 
 
-def rated_counts(design: Design) -> npt.NDArray[np.int64]:
-    """Return how many ratings each row of a design with implicit features has."""
+def rated_counts(design: Design) -> Int64Array:
+    """Return the number of ratings of each row of a design with implicit features."""
     block = design.block(design.names.index(RATED))
     inside = (design.indices >= block.start) & (design.indices < block.stop)
     ends = np.concatenate([[0], np.cumsum(inside)])[design.indptr]
@@ -219,6 +216,6 @@ def rated_counts(design: Design) -> npt.NDArray[np.int64]:
 
 
 def given_part(design: Design) -> csr_array:
-    """Return the features of a design that were given, (rows, G)."""
+    """Return the given features of a design, (rows, G)."""
     n = design.block(design.names.index(RATED)).start if RATED in design.names else None
     return csr_array(design.matrix[:, :n])

@@ -1,13 +1,13 @@
-"""Which coordinate of a row's vector means what.
+"""Coordinates of a row's vector (docs/model.md#offsets), and packed symmetric matrices.
 
-With offsets the model is r = c + o_i + p_j + a_i·b_j, written as one inner product by holding a
-coordinate at 1 on the other side:
+With offsets the model is r = c + o_i + p_j + a_i·b_j, one inner product of
+
 
     user i: (1,   o_i, a_i)         coordinate 0 pinned
     item j: (p_j, 1,   b_j)         coordinate 1 pinned
 
-so each side's posterior covers its own offset and its factors, and users and items share one
-algorithm. Without offsets (the paper's plain form) the vectors are just the factors.
+so each side's posterior covers its own offset and its factors. Without offsets (the paper's plain
+form) the vectors are the factors.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Layout:
 
     @cached_property
     def free(self) -> npt.NDArray[np.int64]:
-        """Coordinates that the posterior covers: the offset first, then the factors."""
+        """Coordinates of the posterior: the offset first, then the factors."""
         return np.array([t for t in range(self.total) if t != self.pinned], dtype=np.int64)
 
     @property
     def factors(self) -> npt.NDArray[np.int64]:
-        """Coordinates that the two sides' inner product runs over: all but the offsets."""
+        """Coordinates of the factors, without offsets."""
         return self.free if self.pinned < 0 else self.free[1:]
 
     @property
     def order(self) -> int:
-        """How many coordinates the posterior covers."""
+        """Number of coordinates of the posterior."""
         return self.total - (self.pinned >= 0)
 
     @property
@@ -66,14 +66,12 @@ class Layout:
 
 
 # ------------------------------------------------------------------------------------------------
-# Packed lower triangles: how symmetric moments are stored.
-#
-# Entry (i, j), j ≤ i, is at i(i+1)/2 + j; an L × L matrix takes L(L+1)/2 numbers.
+# Packed lower triangles: entry (i, j), j ≤ i, is at i(i+1)/2 + j.
 
 
 @cache
 def lower_triangle(order: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows and columns of the packed entries of a matrix; not to be written to.
+    """Rows and columns of the packed entries of a matrix; read-only.
 
     >>> lower_triangle(2)
     (array([0, 1, 1]), array([0, 0, 1]))

@@ -1,10 +1,9 @@
-"""How noisy each row's ratings are.
+"""Noise scale of each row's ratings (docs/model.md#noise-scales).
 
     r_ij ~ N(c + a_i·b_j, σ²/(τ_i υ_j)),   τ_i ~ Gamma(a0, a0),   υ_j likewise
 
-Some people rate by mood and some films divide even like-minded people. With one σ² for all, such
-rows can only be explained by large factors, and communities then sort rows by noise instead of
-taste. q(τ_i) = Gamma(a0 + n_i/2, a0 + e_i/2), e_i = Σ_j υ_j E(r_ij-c-a_i·b_j)²/σ².
+With one σ² for all, noisy rows can only be explained by large factors, and communities then sort
+rows by noise instead of taste.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from scipy.special import digamma, gammaln, polygamma
 
 from hemf._typing import Float64Array, Int64Array
 
-START_SHAPE = 10.0  # a0 before anything is learnt: scales within about ±30 % of one
-ROUNDS = 3  # of q(τ) and its prior in turn; they cost next to nothing
-# Rows may differ in their noise by about ±35 % and no more: below a shape of 8, rows with few or
-# equal ratings are given next to no noise, which fits them perfectly, which lowers the shape.
+START_SHAPE = 10.0  # a0 at the start: scales within about ±30 % of one
+ROUNDS = 3  # of q(τ) and its prior in turn; they cost little
+# Rows may differ in their noise by about ±35 %: below a shape of 8, rows with few or equal ratings
+# are given almost no noise, which fits them perfectly, which lowers the shape.
 SHAPE_RANGE = (8.0, 1e6)
 
 
@@ -33,13 +32,13 @@ class NoiseScales:
 
     @classmethod
     def start(cls, n_rows: int) -> NoiseScales:
-        """Scales of one, for rows of which nothing is known."""
+        """Return scales of one."""
         known = np.full(n_rows, START_SHAPE)
         return cls(START_SHAPE, known, known.copy())
 
     @property
     def mean(self) -> Float64Array:
-        """E[τ_i], how much more than others a row's ratings count."""
+        """E[τ_i], weight of each row's ratings."""
         return np.asarray(self.shape / self.rate)
 
     @property
@@ -49,20 +48,23 @@ class NoiseScales:
 
     @property
     def inverse(self) -> Float64Array:
-        """E[1/τ_i], what a row multiplies the noise variance by; a stranger's at the end."""
+        """E[1/τ_i], factor of the noise variance of each row; last, of a stranger."""
         known = self.rate / (self.shape - 1.0)
         return np.append(known, self.prior_shape / (self.prior_shape - 1.0))
 
     @property
     def inverse_spread(self) -> Float64Array:
-        """E[1/τ_i²]/E[1/τ_i]², how uncertain a row's noise is; a stranger's at the end."""
+        """E[1/τ_i²]/E[1/τ_i]² of each row; last, of a stranger."""
         shape = np.append(self.shape, self.prior_shape)
         return np.asarray((shape - 1.0) / (shape - 2.0))
 
 
 # docs/model.md#noise-scales
 def scale_posterior(errors: Float64Array, counts: Int64Array, prior_shape: float) -> NoiseScales:
-    """q(τ_i) given the rows' weighted squared errors, in units of σ²."""
+    """q(τ_i) = Gamma(a0 + n_i/2, a0 + e_i/2) of each row.
+
+    ``errors`` are e_i = Σ_j υ_j E(r_ij-c-a_i·b_j)²/σ².
+    """
     return NoiseScales(
         prior_shape=prior_shape,
         shape=np.asarray(prior_shape + 0.5 * counts, np.float64),
@@ -71,13 +73,10 @@ def scale_posterior(errors: Float64Array, counts: Int64Array, prior_shape: float
 
 
 def best_shape(mean: float, mean_log: float) -> float:
-    """a0 that maximises the bound together with the prior's mean, which σ² then takes over.
-
-    ln a0 - ψ(a0) = ln mean(E τ) - mean(E ln τ)
-    """
+    """a0 with ln a0 - ψ(a0) = ln mean(E τ) - mean(E ln τ), the maximum of the bound."""
     target = np.log(mean) - mean_log
     low, high = SHAPE_RANGE
-    # ln a - ψ(a) falls from ∞ to 0 and lies between 1/(2a) and 1/a.
+    # ln a - ψ(a) falls from ∞ to 0, between 1/(2a) and 1/a.
     shape = np.clip(0.5 / max(target, 1e-12), low, high)
     for _ in range(50):
         gap = np.log(shape) - digamma(shape) - target
@@ -90,10 +89,10 @@ def best_shape(mean: float, mean_log: float) -> float:
 
 
 def balance(scales: NoiseScales, mean_digamma: float | None = None) -> tuple[NoiseScales, float]:
-    """Bring the scales to a mean of one, and a0 to its optimum; return what σ² is divided by.
+    """Scale the τ_i to a mean of one and optimise a0; also return the divisor of σ².
 
-    Only τ_i/σ² matters to the ratings, so σ² may take the factor: nothing else changes, and
-    creeping along that ridge is avoided. ``mean_digamma`` is that of ψ(shape), where it is known.
+    Only τ_i/σ² matters to the ratings, so σ² takes the factor and nothing else changes.
+    ``mean_digamma`` is the mean of ψ(shape), if known.
     """
     mean = float(np.mean(scales.mean))
     if mean_digamma is None:
@@ -105,7 +104,7 @@ def balance(scales: NoiseScales, mean_digamma: float | None = None) -> tuple[Noi
 def learn_scales(
     scales: NoiseScales, errors: Float64Array, counts: Int64Array
 ) -> tuple[NoiseScales, float]:
-    """Bring q(τ) and its prior to their optimum together; also return what σ² is divided by."""
+    """Optimise q(τ) and its prior together; also return the divisor of σ²."""
     factor = 1.0
     rows_with = np.bincount(counts)  # rows with as many ratings have the same shape
     some = np.flatnonzero(rows_with)
@@ -119,7 +118,7 @@ def learn_scales(
 
 
 def noise_term(scales: NoiseScales, counts: Int64Array) -> float:
-    """½ Σ n_i E ln τ_i - KL(q(τ) ‖ Gamma(a0, a0)): what the scales add to the lower bound."""
+    """½ Σ n_i E ln τ_i - KL(q(τ) ‖ Gamma(a0, a0)), the scales' term of the bound."""
     return float(0.5 * counts @ scales.log - np.sum(gamma_divergence(scales)))
 
 

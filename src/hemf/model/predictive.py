@@ -1,7 +1,4 @@
-"""What the model expects of a pair, and how sure it is.
-
-All of it in the standardised scale of the fit; `hemf.estimator` puts it back on the ratings'.
-"""
+"""Mean and variance of a pair's rating, in the standardised scale of the fit."""
 
 from __future__ import annotations
 
@@ -16,24 +13,31 @@ from hemf._typing import Float64Array, Int64Array
 from hemf.model.layout import lower_triangle
 from hemf.model.side import Moments, Side
 
-COLUMNS = 4096  # rows of the other side that are turned to double precision at a time
+COLUMNS = 4096  # rows of the other side that are converted to float64 at a time
 
 
 def with_stranger(
     side: Side, newcomers: csr_array | None = None, counts: Int64Array | None = None
 ) -> Moments:
-    """Moments of a side's rows with one more at the end: the row that nothing is known of.
+    """Moments of a side's rows, then of newcomers, and last of a stranger.
 
-    Before that come ``newcomers``, rows that nothing but these features is known of. With
-    ``counts``, how many ratings each row has, they are what is `typical` but for their features.
+    Parameters
+    ----------
+    side
+        The side.
+    newcomers
+        Features of rows without ratings.
+    counts
+        Number of ratings of each row: newcomers then have the mean of `typical`.
+
     """
     mean, second = side.stranger
     dtype = side.moments.mean.dtype
     means, seconds = [side.moments.mean], [side.moments.second]
     if newcomers is not None:
-        hinted = newcomer_moments(side, newcomers, counts)
-        means.append(hinted.mean)
-        seconds.append(hinted.second)
+        new = newcomer_moments(side, newcomers, counts)
+        means.append(new.mean)
+        seconds.append(new.second)
     return Moments(
         np.vstack([*means, mean.astype(dtype)]),
         np.vstack([*seconds, second.astype(dtype)]),
@@ -41,32 +45,32 @@ def with_stranger(
 
 
 def newcomer_moments(side: Side, features: csr_array, counts: Int64Array | None = None) -> Moments:
-    """Moments of rows that nothing but these features is known of; see `with_stranger`."""
+    """Moments of rows with features and no ratings; see `with_stranger`."""
     moments = side.newcomers(features)
-    return moments if counts is None else _moved(moments, typical(side, features, counts))
+    return moments if counts is None else _with_mean(moments, typical(side, features, counts))
 
 
 # docs/model.md#newcomers
 def typical(side: Side, newcomers: csr_array, counts: Int64Array) -> Float64Array:
-    """Mean of newcomers with these features where it is ratings that are typical, not rows.
+    """Mean of newcomers with these features, residuals of rows weighted by their ratings.
 
         E[a | x] = Mᵀx + Σ_i n_i (m_i - Mᵀx_i) / Σ_i n_i,  x and x_i the features given
 
-    What is rated most often is not like the rest: on MovieLens 1M the mean of all ratings is 0.3
-    above that of the films' means. A rating that is asked about is drawn from ratings.
+    Rows with many ratings differ from the rest: on MovieLens 1M the mean of all ratings is 0.3
+    above that of the films' means. A rating to be predicted is drawn from ratings, not from rows.
     """
     assert side.regression is not None
     design, layout, known = side.regression.design, side.layout, newcomers.shape[1]
-    told = side.regression.coefficients[:known]
-    left = side.factor_means[: design.n_rows] - design.matrix[:, :known] @ told
+    coefficients = side.regression.coefficients[:known]
+    left = side.factor_means[: design.n_rows] - design.matrix[:, :known] @ coefficients
     share = counts[: design.n_rows] / max(1, counts[: design.n_rows].sum())
     mean = np.ones((newcomers.shape[0], layout.total))
-    mean[:, layout.free] = newcomers @ told + share @ left
+    mean[:, layout.free] = newcomers @ coefficients + share @ left
     return mean
 
 
-def _moved(moments: Moments, mean: Float64Array) -> Moments:
-    """Return rows of another mean and the same covariance."""
+def _with_mean(moments: Moments, mean: Float64Array) -> Moments:
+    """Return rows with another mean and the same covariance."""
     before, dtype = moments.mean.astype(np.float64), moments.mean.dtype
     rows, columns = lower_triangle(mean.shape[1])
     change = mean[:, rows] * mean[:, columns] - before[:, rows] * before[:, columns]
@@ -136,7 +140,7 @@ def draw_vectors(side: Moments, rows: Int64Array, rng: np.random.Generator) -> F
 
 
 def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
-    """Weights that make the product of two packed symmetric matrices their trace product."""
+    """Weights with which the inner product of packed symmetric matrices is tr(AB)."""
     i, j = lower_triangle(side.mean.shape[1])
     return np.where(i == j, 1.0, 2.0).astype(side.mean.dtype)
 
@@ -145,10 +149,10 @@ def trace_weights(side: Moments) -> npt.NDArray[np.floating]:
 def matched_freedom(share: Float64Array, spread: Float64Array) -> Float64Array:
     """Degrees of freedom of a Student-t for a rating whose variance is uncertain itself.
 
-    With scales that are not known for sure, a rating is a mixture of Gaussians of variance
-    w = v + σ²/(τυ): v is the taste's, and ``share`` the part of E[w] that is not v. ``spread`` is
-    E[x²]/E[x]² of x = 1/(τυ). The mixture and the Student-t have the same first four moments:
-    3 Var(w)/E[w]² = 6/(ν-4). With one side's scale and no other uncertainty, ν = 2a, exactly.
+    With uncertain scales a rating is a mixture of Gaussians of variance w = v + σ²/(τυ), where v
+    is the variance of a·b. ``share`` is the part of E[w] that is not v, ``spread`` is E[x²]/E[x]²
+    of x = 1/(τυ). Equal fourth moments: 3 Var(w)/E[w]² = 6/(ν-4). With the scale of one side and
+    v = 0 this is exact: ν = 2a.
     """
     relative = np.square(share) * (spread - 1.0)  # Var(w)/E[w]²
     with np.errstate(divide="ignore"):
@@ -157,7 +161,7 @@ def matched_freedom(share: Float64Array, spread: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best columns of each row, best first; fewer than asked for are marked by -1."""
+    """Best columns of each row, best first; -1 where there are fewer than n."""
 
     columns: Int64Array
     scores: Float64Array

@@ -2,28 +2,28 @@
 
     a_i | z_i=d ~ N(μ_d + Vᵀx_i, Σ),   V ~ MN(0, Λ⁻¹, Σ),   Λ = λ_b for the features of block b
 
-The covariance among the coordinates of V is the factors' own, so one regression serves all of
-them, and a side with features has one Σ for all of its communities. Rows are believed in given V:
+The covariance among the coordinates of V is that of the factors, so one regression serves all of
+them, and a side with features has one Σ for all of its communities. The posterior of a row is
+conditional on V:
 
     q(V | Σ) = MN(M, C, Σ),   q(a_i, z_i=d | V) = q_i(d) N(m_id + S_i P (V - M)ᵀx_i, S_i)
 
-S_i = (G_i/σ² + P)⁻¹ and m_id are those of a row with Vᵀx_i known to be Mᵀx_i. What V is uncertain
-by, c_i = x_iᵀCx_i in units of Σ, reaches a row as far as its ratings leave it open,
+S_i = (G_i/σ² + P)⁻¹ and m_id are those of a row with Vᵀx_i = Mᵀx_i. The leverage c_i = x_iᵀCx_i,
+the uncertainty of Vᵀx_i in units of Σ, adds to a row's second moment, and the information weight
+w_i of a row enters the optimal C:
 
-    E[a_i a_iᵀ] = … + c_i S_i P S_i,        w_i = 1 - tr(P S_i)/L
+    E[a_i a_iᵀ] = … + c_i S_i P S_i,    w_i = 1 - tr(P S_i)/L,    C⁻¹ = XᵀWX + Λ
 
-and of V, in turn, a row has the weight w_i: C⁻¹ = XᵀWX + Λ is the
-best C there is. M is the same as ever, the ridge regression of the rows' means.
-
-Rows are inferred as what is left of them, a_i - Mᵀx_i, and so are the communities' statistics.
-MᵀΛM counts as if it were the scatter of such rows, and so does c_i (S_i P S_i - S_i), which has the
-gradient of what V's uncertainty does to Σ: W = W0 + Σ_i … + MᵀΛM. What else V adds to the bound is
+M is the ridge regression of the rows' means. Rows are inferred as residuals a_i - Mᵀx_i, and the
+communities' statistics are of these. MᵀΛM is added to their scatter, and so is
+c_i (S_i P S_i - S_i), the gradient of V's uncertainty: W = W0 + Σ_i … + MᵀΛM. The rest of V's
+contribution to the bound is
 
     -½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|)
 
-Σ is taken for known where V's uncertainty meets a row, P⁻¹ for Σ, and the part of c_i in W is
-linear in P around where rows were found. So the bound is one where Σ is known; with the ι degrees
-of freedom that q(Σ) has, it may be too high by a share of L/ι of what V's uncertainty is worth.
+P⁻¹ stands for Σ where V's uncertainty meets a row, and the part of c_i in W is linear in P around
+the rows' last update. So the bound holds for known Σ; with the ι degrees of freedom of q(Σ) it may
+be too high by a share of L/ι of V's contribution.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from hemf.model.communities import FeaturePrior
 from hemf.model.features import CoefficientBlocks, Design
 from hemf.model.ridge import CovarianceSummary, Iterative, Solver, solved, solver
 
-START_SHARE = 2.0  # λ_b before any is learnt: features move a row by half of the factors' variance
-LEAP = 2.0  # most that ln λ_b is tried to change by at once
-EAGER = 2.5  # of the step to where it would be if all else stayed: M and the rows follow
-LEAST_CHANGE = 0.02  # of ln λ_b, or of an information weight, that is worth a new factorisation
-MIN_INFORMATION = 1e-3  # of a row, for C: less makes no difference
+START_SHARE = 2.0  # λ_b at the start: features move a row by half of the factors' variance
+MAX_STEP = 2.0  # of ln λ_b in one update
+OVERSTEP = 2.5  # times the step to the optimum for fixed M and rows, which follow
+MIN_CHANGE = 0.02  # of ln λ_b, or of an information weight, that is worth a new factorisation
+MIN_INFORMATION = 1e-3  # of a row, for C
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
 
 
 @dataclass(frozen=True)
 class UnknownFeatures:
-    """What features that are not known of a newcomer say of rows where they are."""
+    """Distribution over rows of the shift by features that a newcomer lacks."""
 
     mean: Float64Array
     """(order,)."""
     covariance: Float64Array
-    """Their covariance, (order, order)."""
+    """(order, order)."""
 
     @classmethod
-    def of(cls, said: Float64Array) -> UnknownFeatures:
-        """Return this for what is said of each row, (rows, order)."""
-        average = said.sum(axis=0) / max(1, said.shape[0])
-        away = said - average
-        return cls(average, np.asarray(away.T @ away / max(1, said.shape[0])))
+    def of(cls, shift: Float64Array) -> UnknownFeatures:
+        """Mean and covariance of the shift of each row, (rows, order)."""
+        average = shift.sum(axis=0) / max(1, shift.shape[0])
+        away = shift - average
+        return cls(average, np.asarray(away.T @ away / max(1, shift.shape[0])))
 
 
 # docs/model.md#side-information
@@ -77,18 +77,14 @@ class Regression:
     covariance: CovarianceSummary
     """Of C under these λ_b."""
     information: Float64Array = field(default_factory=lambda: np.zeros(0))
-    """w_i that C was found with, (rows,)."""
+    """w_i with which C was found, (rows,)."""
     leverage: Float64Array = field(default_factory=lambda: np.zeros(0))
     """c_i = x_iᵀCx_i, (rows,)."""
 
     @classmethod
     def start(cls, design: Design, order: int) -> Regression:
-        """Return what there is before anything is known of rows: features say nothing yet.
-
-        C is that of rows which ratings tell all of; what they do not is learnt.
-        """
-        square = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
-        precision = START_SHARE * square
+        """Return a regression with coefficients of zero; C is that of information weights 1."""
+        precision = START_SHARE * mean_squares(design)
         known = solver(design)
         begun = cls(
             design=design,
@@ -98,12 +94,11 @@ class Regression:
             information=np.ones(design.n_rows),
             leverage=known.leverages(precision),
         )
-        begun.__dict__["solver"] = known
-        return begun
+        return _keep(begun, solver=known)
 
     @cached_property
     def solver(self) -> Solver:
-        """What knows C, in the way that suits the size; handed on as long as C stays."""
+        """Solver for C; kept as long as C stays."""
         return solver(self.design.weighted(self.information))
 
     @cached_property
@@ -118,14 +113,12 @@ class Regression:
         return np.asarray(self.coefficients.T @ weighted)
 
     def fitted(self, targets: Float64Array) -> Regression:
-        """Return the same with M of E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
-        return self._with(coefficients=self._solved(targets, self.solver))
+        """Update M for targets E[a_i] - Σ_d q_i(d) m_d of each row, (rows, order)."""
+        changed = replace(self, coefficients=self._solved(targets, self.solver))
+        return _keep(changed, solver=self.solver)
 
     def moved(self, targets: Float64Array) -> Regression:
-        """Return the same in time proportional to the features' non-zeros, whatever their number.
-
-        M is nearer to its optimum, if not quite there.
-        """
+        """Move M towards its optimum in time proportional to the non-zeros of the features."""
         return replace(self, coefficients=self._solved(targets, Iterative(self.design)))
 
     def _solved(self, targets: Float64Array, known: Solver) -> Float64Array:
@@ -133,35 +126,32 @@ class Regression:
         return solved(self.design, targets, self.precision, start, self.shift, known)
 
     def with_leverage(self, leverage: float) -> Regression:
-        """Return the same with Σ_i w_i c_i of the rows as they are by now, for the bound."""
-        changed = self._with(covariance=replace(self.covariance, weighted_leverage=leverage))
-        for name in ("shift", "penalty", "coefficient_blocks"):  # M and λ_b are the same
-            if name in self.__dict__:
-                changed.__dict__[name] = self.__dict__[name]
-        return changed
+        """Replace Σ_i w_i c_i, for the bound."""
+        changed = replace(self, covariance=replace(self.covariance, weighted_leverage=leverage))
+        derived = ("solver", "shift", "penalty", "coefficient_blocks")  # of the same C, M and λ_b
+        return _keep(changed, **{name: vars(self)[name] for name in derived if name in vars(self)})
 
     # docs/model.md#feature-precision
     def proposed_precision(self, factor_precision: Float64Array) -> Float64Array:
-        """Return λ_b that are worth a try.
+        """Return λ_b to try next.
 
-        At the optimum γ_b = F_b - λ_b tr C_bb, the number of directions determined, equals
-        x_b = λ_b tr(P M_bᵀM_b)/L, so that λ_b γ_b/x_b is where it would be if M and C stayed. They
-        follow, and it goes on.
+        At the optimum γ_b = F_b - λ_b tr C_bb, the number of determined directions, equals
+        x_b = λ_b tr(P M_bᵀM_b)/L: for fixed M and C the optimum is λ_b γ_b/x_b.
         """
         widths, order = self.design.widths, self.coefficients.shape[1]
         weighted = (self.coefficients @ factor_precision) * self.coefficients
         squares = self.design.by_block(np.sum(weighted, axis=1))  # tr(P M_bᵀM_b)
         information = np.maximum(widths - self.precision * self.covariance.trace, 1e-12)
         seen = np.maximum(self.precision * squares / order, 1e-12)
-        return self._within(
-            self.precision * np.exp(np.clip(EAGER * np.log(information / seen), -LEAP, LEAP))
-        )
+        step = np.clip(OVERSTEP * np.log(information / seen), -MAX_STEP, MAX_STEP)
+        unit = mean_squares(self.design)
+        return np.asarray(np.clip(self.precision * np.exp(step), RANGE[0] * unit, RANGE[1] * unit))
 
     def is_stale(self, precision: Float64Array, information: Float64Array) -> bool:
-        """Whether other λ_b, or the information weights, changed enough for a new factorisation."""
+        """Whether λ_b or the information weights changed enough for a new factorisation."""
         steps = np.abs(np.log(precision / self.precision))
         change = np.abs(np.maximum(information, MIN_INFORMATION) - self.information)
-        return bool(steps.max() > LEAST_CHANGE or change.mean() > LEAST_CHANGE)
+        return bool(steps.max() > MIN_CHANGE or change.mean() > MIN_CHANGE)
 
     def known(self, information: Float64Array) -> Solver:
         """Solver for the optimal C given each row's information weight w_i."""
@@ -170,7 +160,7 @@ class Regression:
     def with_precision(
         self, precision: Float64Array, information: Float64Array, known: Solver
     ) -> Regression:
-        """Return the same with these λ_b and their best C, which ``known`` knows; M stays."""
+        """Replace λ_b, and C by the optimal one, which ``known`` solves for; M stays."""
         information = np.maximum(information, MIN_INFORMATION)
         changed = replace(
             self,
@@ -179,16 +169,16 @@ class Regression:
             information=information,
             leverage=known.leverages(precision) / information,
         )
-        changed.__dict__["solver"] = known
+        _keep(changed, solver=known)
         return changed.with_leverage(float(information @ changed.leverage))
 
     @cached_property
     def coefficient_blocks(self) -> CoefficientBlocks:
-        """The coefficients by what they are of."""
+        """The coefficients by kind of feature."""
         return CoefficientBlocks.of(self.design, self.coefficients)
 
     def rest(self, known: int) -> UnknownFeatures:
-        """Return what all columns but the first ``known`` ones say of the rows here."""
+        """Distribution of the shift by all columns but the first ``known`` ones."""
         unknown = self.coefficients.copy()
         unknown[:known] = 0.0
         return UnknownFeatures.of(np.asarray(self.design.matrix @ unknown, np.float64))
@@ -197,11 +187,17 @@ class Regression:
     def feature_prior(
         self, features: csr_array, rest: UnknownFeatures | None = None, solver: Solver | None = None
     ) -> FeaturePrior:
-        """Return what is said of other rows by these features, of the first columns of X.
+        """Return the shift of other rows by these features, the first columns of X.
 
-        The other columns are not known: they are expected to be what they are on average, and
-        what they say of the rows here, where they are known, shows how uncertain that leaves us.
-        ``rest`` says so, and ``solver`` knows C, where these are known better than from here.
+        Parameters
+        ----------
+        features
+            The known columns of each row.
+        rest
+            Distribution of the shift by the other columns; by default that over the rows here.
+        solver
+            Solver for C; by default that of this regression.
+
         """
         known = features.shape[1]
         rest = rest or self.rest(known)
@@ -214,30 +210,29 @@ class Regression:
         return FeaturePrior(shift, leverage, rest.covariance)
 
     def at_rest(self) -> Regression:
-        """Return the same without the matrices that it was solved with; they are made if needed."""
+        """Return a copy without the matrices of the solver; they are made again when needed."""
         return replace(self)
 
     @cached_property
     def mean_leverage(self) -> float:
-        """What V leaves uncertain of a row on average, in units of Σ."""
+        """Mean of c_i over the rows."""
         return float(self.leverage.mean()) if self.leverage.size else 0.0
 
-    def _within(self, precision: Float64Array) -> Float64Array:
-        """Return λ_b that can be computed with."""
-        design = self.design
-        unit = np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
-        return np.asarray(np.clip(precision, RANGE[0] * unit, RANGE[1] * unit))
 
-    def _with(self, **changes: Float64Array | CovarianceSummary) -> Regression:
-        changed = replace(self, **changes)  # type: ignore[arg-type]
-        if "solver" in self.__dict__:  # C is the same
-            changed.__dict__["solver"] = self.solver
-        return changed
+def _keep(regression: Regression, **derived: object) -> Regression:
+    """Set cached properties that are known already."""
+    vars(regression).update(derived)
+    return regression
+
+
+def mean_squares(design: Design) -> Float64Array:
+    """Mean square of the columns of each block over the rows, summed, (B,); above zero."""
+    return np.maximum(design.by_block(design.squares) / max(1, design.n_rows), 1e-12)
 
 
 # docs/model.md#regression-bound
 def regression_term(regression: Regression) -> float:
-    """-½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|), what V adds to the bound beside MᵀΛM."""
+    """-½ L (Σ_i w_i c_i + tr ΛC - F - ln|ΛC|), the contribution of V beside MᵀΛM."""
     covariance, precision = regression.covariance, regression.precision
     widths, order = regression.design.widths, regression.coefficients.shape[1]
     log_det = float(widths @ np.log(precision)) + covariance.log_det  # ln|ΛC|

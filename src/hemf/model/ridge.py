@@ -1,19 +1,19 @@
-"""Ridge regression with one Gram matrix for all coordinates: M = E[V], and its uncertainty.
+"""Ridge regression with one Gram matrix for all coordinates: M = E[V] and its covariance C.
 
     q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀWX + Λ,   M = (XᵀX + Λ)⁻¹ Xᵀ R
 
-W holds the information weight of each row (`hemf.model.regression`); solvers get the design with
-the root of it in its rows. Where rows or columns are few enough, the smaller of XᵀWX + Λ and
-I + W^½ X Λ⁻¹ Xᵀ W^½ is factorised (`Direct`). Otherwise C is taken to be diagonal, in memory
-proportional to the features' non-zeros: the best diagonal one, 1/C_ff = Σ_i w_i x_if² + λ, which
-lowers the bound but leaves it one (`Iterative`). M is found by conjugate gradients from where it
-was, with C, which is not far from what is sought, to precondition them.
+W holds the information weight of each row (`hemf.model.regression`); solvers get the weighted
+design W^½ X. Where rows or columns are few enough, the smaller of XᵀWX + Λ and
+I + W^½ X Λ⁻¹ Xᵀ W^½ is factorised (`Direct`). Otherwise C is diagonal, in memory proportional to
+the non-zeros of the features: the optimal diagonal one, 1/C_ff = Σ_i w_i x_if² + λ, whose bound is
+lower (`Iterative`). M is found by conjugate gradients from where it was, preconditioned by C.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,16 +21,20 @@ from scipy.sparse import csr_array
 from hemf._typing import Array, Float64Array
 from hemf.model.features import Design
 
+Product: TypeAlias = tuple[Float64Array, Callable[[], Float64Array]]
+"""vᵀAv, and a function that returns A v."""
+Operator: TypeAlias = Callable[[Float64Array], Product]
+
 DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
-PRECISE = 1500  # up to which that is done in float64 whatever the storage
+PRECISE = 1500  # rows or columns up to which that is done in float64 for any storage type
 CHUNK_BYTES = 1 << 25  # of features that are made dense at a time
-DENSE = 40.0  # products of numbers by BLAS in the time of one that has to be looked up
-ACCURACY = 1e-4  # of the residual, at which conjugate gradients end early
+DENSE = 40.0  # products by BLAS in the time of one product of sparse entries
+ACCURACY = 1e-4  # of the residual, at which conjugate gradients stop early
 
 
 @dataclass(frozen=True)
 class CovarianceSummary:
-    """What is needed of C, the covariance of V among features."""
+    """Summary of C, the covariance of V among features."""
 
     trace: Float64Array
     """tr C_bb of each block, (B,)."""
@@ -42,32 +46,32 @@ class CovarianceSummary:
 
 # docs/model.md#coefficients
 class Solver(Protocol):
-    """One way to find C, of a design that is weighted."""
+    """Solver for C of a weighted design."""
 
     steps: int
-    """Of conjugate gradients that are worth their time with it; the next sweep goes on."""
+    """Steps of conjugate gradients in one update; the next sweep continues."""
 
     def covariance(self, precision: Float64Array) -> CovarianceSummary:
-        """Return what is needed of C under these λ_b."""
+        """Return the summary of C for these λ_b."""
 
     def leverages(self, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of the design."""
 
     def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
-        """Return C times ``right``, (F, any), as far as C is known."""
+        """Return C times ``right``, (F, any)."""
 
     def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
         """Return xᵀ C x of each row of other features."""
 
 
 def solver(design: Design) -> Solver:
-    """Choose the way by size."""
+    """Return a solver that suits the size of the design."""
     smaller = min(design.n_rows, design.n_columns)
     return Direct(design) if smaller <= DIRECT else Iterative(design)
 
 
 class Direct:
-    """By a Cholesky factorisation, of columns by columns or rows by rows, whichever are fewer."""
+    """Cholesky factorisation of the columns' or the rows' Gram matrix, whichever is smaller."""
 
     steps = 1
 
@@ -88,7 +92,7 @@ class Direct:
         self._leverages: Float64Array
 
     def covariance(self, precision: Float64Array) -> CovarianceSummary:
-        """Return what is needed of C under these λ_b."""
+        """Return the summary of C for these λ_b."""
         self._factorise(precision)
         return self._covariance
 
@@ -130,10 +134,10 @@ class Direct:
             return
         from scipy.linalg import LinAlgError
 
-        self._precision = None  # until all of it is there: an exception may come in between
+        self._precision = None  # until all is computed: an exception may come in between
         try:
             self._factorise_in(self._dtype, precision)
-        except LinAlgError:  # in float32, of features that are all but copies of each other
+        except LinAlgError:  # in float32, where features are almost copies of each other
             self._factorise_in(np.dtype(np.float64), precision)
         self._precision = precision.copy()
 
@@ -168,7 +172,7 @@ class Direct:
 
 
 class Iterative:
-    """By conjugate gradients; see `Direct` for what there is to know."""
+    """Diagonal C, in memory proportional to the non-zeros of the features."""
 
     steps = 8
 
@@ -176,7 +180,7 @@ class Iterative:
         self._design = design
 
     def covariance(self, precision: Float64Array) -> CovarianceSummary:
-        """Return what is needed of C, which is diagonal, under these λ_b."""
+        """Return the summary of C for these λ_b."""
         design, inverse = self._design, self._inverse(precision)  # C_ff
         return CovarianceSummary(
             trace=design.by_block(1.0 / inverse),
@@ -189,7 +193,7 @@ class Iterative:
         return self.variance(self._design.matrix, precision)
 
     def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
-        """Return C, which is diagonal, times ``right``."""
+        """Return C times ``right``."""
         return right / self._inverse(precision)[:, None]
 
     def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
@@ -202,44 +206,99 @@ class Iterative:
         return np.asarray(self._design.squares + self._design.by_column(precision))
 
 
+# docs/model.md#coefficients
 def solved(
     design: Design,
     targets: Float64Array,
     precision: Float64Array,
     start: Float64Array,
-    said: Float64Array,
+    shift: Float64Array,
     known: Solver,
 ) -> Float64Array:
-    """Return M of these targets, (rows, L), as far as it is found from ``start``.
+    """Return M of these targets, (rows, L), from ``start`` on; ``shift`` is X times that.
 
-    ``said`` is X times that. By conjugate gradients, preconditioned by the C that is ``known``;
-    every step raises the bound.
+    By conjugate gradients, preconditioned by the C of ``known``; every step raises the bound.
     """
     matrix, transposed = design.matrix, design.transposed
     columns = design.by_column(precision)[:, None]
-    found = start.copy()
-    left = transposed @ (targets - said) - columns * found
-    step = known.solve(left, precision)
-    size = np.sum(left * step, axis=0)
-    direction, enough = step, ACCURACY**2 * size
-    for steps_left in reversed(range(known.steps)):
+
+    def apply(direction: Float64Array) -> Product:
         seen = matrix @ direction
         curve = np.sum(seen * seen, axis=0) + np.sum(columns * direction * direction, axis=0)
-        active = (size > enough) & (curve > 0.0)
+        return curve, lambda: transposed @ seen + columns * direction
+
+    return conjugate_gradients(
+        apply,
+        transposed @ (targets - shift) - columns * start,
+        start,
+        lambda v: known.solve(v, precision),
+        max_steps=known.steps,
+        axis=0,
+        check_last=False,
+    )[0]
+
+
+def conjugate_gradients(
+    apply: Operator,
+    residual: Float64Array,
+    start: Float64Array,
+    precondition: Callable[[Float64Array], Float64Array],
+    *,
+    max_steps: int,
+    enough: float | None = None,
+    axis: int | None = None,
+    check_last: bool = True,
+) -> tuple[Float64Array, int, Float64Array]:
+    """Solve A v = b for symmetric A; return v, the number of steps, and the size of the residual.
+
+    Parameters
+    ----------
+    apply
+        Returns vᵀAv, and a function that returns A v.
+    residual
+        b - A start.
+    start
+        First guess of v.
+    precondition
+        Multiplies with about the inverse of A.
+    max_steps
+        Maximum number of steps.
+    enough
+        Size rᵀ(precondition r) at which to stop; by default `ACCURACY`² of the first one.
+    axis
+        0 solves for each column alone, None for all of them as one vector.
+    check_last
+        Whether to compute the residual after the last step.
+
+    >>> twice = lambda v: (2 * np.sum(v * v), lambda: 2 * v)
+    >>> six, zero = np.full((2, 1), 6.0), np.zeros((2, 1))
+    >>> conjugate_gradients(twice, six, zero, lambda v: v, max_steps=9)[0].tolist()
+    [[3.0], [3.0]]
+
+    """
+    found, left = start.copy(), residual
+    step = precondition(left)
+    direction, size, steps = step, np.sum(left * step, axis=axis), 0
+    limit = ACCURACY**2 * size if enough is None else enough
+    while steps < max_steps and np.any(size > limit):
+        curve, product = apply(direction)
+        active = (size > limit) & (curve > 0.0)
         if not active.any():
             break
         length = np.where(active, size / np.where(active, curve, 1.0), 0.0)
         found += length * direction
-        if steps_left:
-            left -= length * (transposed @ seen + columns * direction)
-            step = known.solve(left, precision)
-            last, size = size, np.sum(left * step, axis=0)
-            direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
-    return found
+        steps += 1
+        if steps == max_steps and not check_last:
+            break
+        left = left - length * product()  # not in place: precondition may return its argument
+        step = precondition(left)
+        last, size = size, np.sum(left * step, axis=axis)
+        direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
+    return found, steps, np.asarray(size)
 
 
 def gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
-    """Return matrixᵀ matrix, by dense parts or by what is not zero, whichever is faster.
+    """Return matrixᵀ matrix, by dense parts or by non-zeros, whichever is faster.
 
     >>> gram(csr_array(np.array([[1.0, 2.0], [0.0, 1.0]])), np.dtype(np.float64)).tolist()
     [[1.0, 2.0], [2.0, 5.0]]
@@ -284,7 +343,7 @@ def forms(matrix: csr_array, lower: Array) -> Float64Array:
 
 
 def _parts(matrix: csr_array, dtype: np.dtype[np.floating]) -> tuple[Array, ...]:
-    """Return the arrays of a table as kernels take them."""
+    """Return the arrays of a sparse matrix in the types of kernels."""
     return (
         np.ascontiguousarray(matrix.indptr, np.int64),
         np.ascontiguousarray(matrix.indices, np.int32),

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hemf._typing import OTHER, SIDES
-from hemf.batch.fit import FitOptions, first_side, start_state
+from hemf.batch.fit import start_state
+from hemf.batch.init import start_side
+from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState, learn_noise, update_side
-from hemf.engines.threads import Rows
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import Threads
 from hemf.model.features import Design, implicit_blocks
 from hemf.online import binding, directions, eviction, features, guards, jumps
 from hemf.online import moods as online_moods
@@ -131,7 +134,7 @@ def begin(
     """Start from nothing: one community on each side, no rows."""
     sides, stores = {}, {}
     for name in SIDES:
-        side = first_side(name, 0, fit, rng)
+        side = start_side(name, 0, fit, rng)
         widen(side)
         sides[name] = side
         stores[name] = RowStore(
@@ -186,20 +189,20 @@ def restart(state: OnlineState) -> OnlineState | None:
         if state.moods is not None:
             tables[name] = *tables[name], store.history.sittings()
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
-        rows[name] = Rows(indptr, indices, levels)
+        rows[name] = Sparse(indptr, indices, levels)
     assert state.fit is not None
     designs = {}
     for name in state.fit.implicit_features:
         indptr, indices = tables[name][0], tables[name][1]
         blocks = implicit_blocks(indptr, indices, tables[OTHER[name]][0].size - 1)
         designs[name] = Design.of(blocks, state.fit.dtype)
-    batch = start_state(rows, unit, state.fit, state.rng, designs)
+    batch = start_state(Threads.of(rows, n_jobs=1), unit, state.fit, state.rng, designs)
     for side in batch.sides.values():
         widen(side, RESTART_WIDE)
     for number in range(RESTART_SWEEPS):
         due = state.options.evb is not None and state.fit.schedule.features_due(number)
         for name in SIDES:
-            update_side(batch, name, features=due, n_jobs=1)
+            update_side(batch, name, features=due)
         learn_noise(batch)
     moods = state.moods
     if moods is not None:

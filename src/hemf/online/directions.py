@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hemf._typing import SIDES, Float64Array
-from hemf.batch.init import FACTOR_START, FACTOR_VARIANCE, clear_directions
-from hemf.engines.threads import Rows
+from hemf.batch.init import CHANCE_RATINGS, FACTOR_START, FACTOR_VARIANCE, clear_directions
+from hemf.data.ratings import Sparse
+from hemf.engines.threads import scaled_residuals
 from hemf.model.layout import lower_triangle
 from hemf.model.predictive import pair_moments
 from hemf.online import jumps, updates
@@ -72,9 +73,8 @@ def _open(state: OnlineState) -> int:
     if not closed.shape[1]:
         return 0
     items = state.stores["item"]
-    found = clear_directions(
-        _errors(state), items.n_rows, closed.shape[1], state.rng, margin=MARGIN
-    )
+    residuals = scaled_residuals(_errors(state), items.n_rows, CHANCE_RATINGS)
+    found = clear_directions(residuals, closed.shape[1], state.rng, margin=MARGIN)
     opened = closed[:, : found.shape[1]]
     if not opened.shape[1]:
         return 0
@@ -102,7 +102,7 @@ def _closed_directions(state: OnlineState) -> Float64Array:
     return np.asarray(directions[:, share < CLOSED])
 
 
-def _errors(state: OnlineState) -> Rows:
+def _errors(state: OnlineState) -> Sparse:
     """Return what is left of the ratings in the history of users, or of enough of them."""
     users, items = state.stores["user"], state.stores["item"]
     indptr, indices, codes = users.history.to_rows()
@@ -121,7 +121,7 @@ def _errors(state: OnlineState) -> Rows:
     expected, _ = pair_moments(
         users.moments, items.moments, of_user, indices.astype(np.int64), variance=False
     )
-    return Rows(indptr, indices, values - expected)
+    return Sparse(indptr, indices, values - expected)
 
 
 def _widen(state: OnlineState, name: str, opened: Float64Array) -> None:

@@ -321,7 +321,7 @@ def look(state: OnlineState, name: str) -> None:
     shift = store.shift[rows]
     features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
     features.looked_at = float(store.totals[2])
-    state.sides[name]._stranger = None
+    state.sides[name].forget_stranger()
     point(state, name)
 
 

@@ -15,12 +15,13 @@ from hemf._checks import (
 )
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.fit import FitOptions, one_blas_thread
 from hemf.batch.inputs import available_bytes
+from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
+from hemf.engines.threads import Sessions, one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import adoption, binding, guards
@@ -147,6 +148,9 @@ def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tu
     users, items, values = data.triples()
     codes = book.codes(values)
     times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
+    sessions = None
+    if fitted.moods is not None:
+        sessions = Sessions.of(data.by_user, times).of_ratings["user"]
     tables: dict[str, tuple[Any, ...]] = {}
     for name, own, other, n in (
         ("user", users, items, data.n_users),
@@ -156,8 +160,8 @@ def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tu
         indptr = np.zeros(n + 1, np.int64)
         np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
         tables[name] = indptr, other[order], codes[order]
-        if fitted.moods is not None:
-            tables[name] = *tables[name], fitted.moods.sitting["user"][order]
+        if sessions is not None:
+            tables[name] = *tables[name], sessions[order]
     return tables
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hemf._typing import Array, Float64Array, Int32Array, Int64Array
-from hemf.batch.sweep import ROUNDS, Moods
-from hemf.model.moods import MoodPosterior, MoodPrior, MoodSums, learn_mood_prior, mood_at
+from hemf.batch.sweep import ROUNDS
+from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums, learn_mood_prior, mood_at
 from hemf.online import binding
 from hemf.online.history import History
 from hemf.online.journal import Undo, content_of, restore, rows_of

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf._typing import OTHER, SIDES, Array, Float64Array, Int64Array
-from hemf.batch.fit import FitOptions
+from hemf.batch.options import FitOptions
 from hemf.batch.sweep import bound_terms
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Moments, Side

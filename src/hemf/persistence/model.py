@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from hemf._files import FileState, expand_home
 from hemf._typing import SIDES
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.inputs import standardised
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import Vocabulary
+from hemf.engines import engine_class
 from hemf.errors import ModelFileError, ParameterError
 from hemf.model.side import Side
 from hemf.model.state import FittedModel, TrainingRecord
@@ -261,9 +261,18 @@ def _read_fit(archive: Archive, manifest: dict[str, Any]) -> Fit:
     else:
         plain = {name: decoded(form) for name, form in manifest["state"].items()}
         plain |= {name: float(plain[name]) for name in ("noise", "unit")}
-        state = BatchState(sides=sides, rows=standardised(ratings, dtype.type), **plain)
-        if manifest["moods"] is not None:
-            restore_moods(manifest["moods"], state, ratings.timestamps, archive)
+        has_moods = manifest["moods"] is not None
+        if has_moods and ratings.timestamps is None:
+            raise ValueError("it has moods, and no times")
+        engine = engine_class("threads").load(
+            ratings,
+            dtype=dtype.type,
+            n_jobs=decoded(manifest["params"]["n_jobs"]),
+            sessions=has_moods,
+        )
+        state = BatchState(sides=sides, engine=engine, **plain)
+        if has_moods:
+            restore_moods(manifest["moods"], state, archive)
     require_positive("state", state.noise, state.unit)
     model = FittedModel(
         components={"ratings": state},

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from hemf.batch.fit import FitOptions
+from hemf.batch.options import FitOptions
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
 from hemf.data.vocabulary import Vocabulary
@@ -39,8 +39,8 @@ from hemf.persistence.archive import (
 from hemf.persistence.checks import LARGEST, check_array, is_bounded, is_covariance, require
 
 if TYPE_CHECKING:
-    from hemf.batch.sweep import BatchState, Moods
-    from hemf.model.moods import MoodPrior
+    from hemf.batch.sweep import BatchState
+    from hemf.model.moods import MoodPrior, Moods
     from hemf.online.history import History
     from hemf.online.moods import OnlineMoods
 
@@ -498,16 +498,13 @@ def describe_moods(moods: Moods | None, members: Members) -> dict[str, Any] | No
 def restore_moods(
     form: dict[str, Any],
     state: BatchState,
-    times: NDArray[np.int64] | None,
     archive: Archive,
 ) -> None:
     """Give a state again the moods that `describe_moods` told of."""
-    from hemf.batch.sweep import Moods
     from hemf.model.moods import MoodPosterior, MoodPrior
 
-    if times is None:
-        raise ValueError("it has moods, and no times")
-    start = Moods.start(state.rows, times)
+    start = state.ratings.start_moods()
+    assert start is not None
     prior = restored(MoodPrior, form["prior"], archive)
     posterior = restored(MoodPosterior, form["posterior"], archive)
     for name, array in vars(posterior).items():
@@ -519,7 +516,6 @@ def restore_moods(
     _check_prior(prior)
     divergence = float(decoded(form["divergence"]))
     state.moods = replace(start, prior=prior, posterior=posterior, divergence=divergence)
-    state.rows = state.moods.rows_without(state.rows)
 
 
 def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from hemf._checks import (
     check_rng,
 )
 from hemf._typing import Float64Array, Int64Array
-from hemf.batch.fit import one_blas_thread
+from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model import predictive
 from hemf.model.side import Moments

@@ -325,9 +325,9 @@ def fold_row(
     scales = side.noise_scales
     prior_shape = 0.0 if scales is None else float(scales.prior_shape)
     with _TURN:
-        folding: Folding | None = side._folding
-        if folding is None or folding.communities.count != side.n_communities:
-            folding = side._folding = Folding(side)
+        folding = side.folding
+        if not isinstance(folding, Folding) or folding.communities.count != side.n_communities:
+            folding = side.folding = Folding(side)
         elif folding.communities is not side.communities:
             folding.follow(side)
         return folding.run(rated, weight, values, float(noise), prior_shape, told)

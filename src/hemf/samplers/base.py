@@ -28,12 +28,11 @@ from hemf.baselines.base import (
     Trained,
     rated_ids,
 )
-from hemf.batch.fit import one_blas_thread
 from hemf.batch.inputs import available_bytes, format_bytes, validation_pairs, warn_of_equal
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import thread_count
+from hemf.engines.threads import one_blas_thread, thread_count
 from hemf.errors import ParameterError
 from hemf.evaluation.distribution import Predictive
 

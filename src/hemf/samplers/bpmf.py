@@ -11,9 +11,9 @@ import numpy as np
 from hemf._checks import check_bool, check_callables, check_number, check_rng
 from hemf._typing import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, RatingsLike
 from hemf.baselines.base import Callbacks, Clock
-from hemf.data.ratings import Ratings, drop_unrated_ids
+from hemf.data.ratings import Ratings, Sparse, drop_unrated_ids
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import Rows, chunk_bounds, share_out
+from hemf.engines.threads import chunk_bounds, share_out
 from hemf.errors import DataError
 from hemf.model.layout import pack
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
@@ -188,17 +188,17 @@ class RatingTable:
         """Number of users and of items."""
         return len(self.user_starts) - 1, len(self.item_starts) - 1
 
-    def rows(self, values: Float32Array) -> tuple[Rows, Rows]:
+    def rows(self, values: Float32Array) -> tuple[Sparse, Sparse]:
         """Return values of the ratings as rows of users and of items."""
         return (
-            Rows(self.user_starts, self.items, values),
-            Rows(self.item_starts, self.users_by_item, values[self.by_item]),
+            Sparse(self.user_starts, self.items, values),
+            Sparse(self.item_starts, self.users_by_item, values[self.by_item]),
         )
 
 
 # docs/model.md#bpmf
 def draw_rows(
-    table: Rows,
+    table: Sparse,
     other: Float32Array,
     noise: float,
     mean: Float64Array,
@@ -229,7 +229,7 @@ def draw_rows(
 
 
 def _draw_long_rows(
-    table: Rows,
+    table: Sparse,
     other: Float32Array,
     noise: float,
     mean: Float64Array,

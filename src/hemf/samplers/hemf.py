@@ -17,17 +17,17 @@ from hemf.batch.init import NOISE_START
 from hemf.batch.inputs import regression_bytes
 from hemf.batch.sweep import BatchState
 from hemf.data.pairs import Pairs
-from hemf.data.ratings import Ratings
+from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import Rows, chunk_bounds, share_out
+from hemf.engines.threads import RatingsInMemory, chunk_bounds, share_out
 from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
 from hemf.evaluation.distribution import distinct_levels, is_scale
 from hemf.model.features import Design
 from hemf.model.layout import Layout, pack
 from hemf.model.noise import START_SHAPE
-from hemf.model.regression import START_SHARE
-from hemf.model.ridge import Solver, solver
+from hemf.model.regression import START_SHARE, mean_squares
+from hemf.model.ridge import Product, Solver, conjugate_gradients, solver
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import (
     DrawnScales,
@@ -214,13 +214,14 @@ class HeMFChain:
 
         With ``outliers`` every rating has a noise scale. With ``scale`` ratings are ordinal.
         """
-        sides = {}
+        ratings, sides = state.ratings, {}
+        assert isinstance(ratings, RatingsInMemory)
         for name, side in state.sides.items():
             found, scales = side.regression, side.noise_scales
             order = side.layout.order
             sides[name] = DrawnSide(
                 layout=side.layout,
-                rows=state.rows[name],
+                rows=ratings.tables[name],
                 vectors=side.moments.mean.astype(np.float32),
                 mean=side.communities.mean[0].copy(),
                 precision=side.communities.precision[0].copy(),
@@ -373,7 +374,7 @@ class DrawnSide:
     """Latest draw of the vectors of one side and of all that they depend on."""
 
     layout: Layout
-    rows: Rows
+    rows: Sparse
     """Standardised ratings."""
     vectors: Float32Array
     """a_i with the pinned coordinate, (rows, total)."""
@@ -506,9 +507,7 @@ class DrawnRegression:
         """Conjugate gradient steps of the last draw."""
         self.not_converged = 0
         """Number of draws for which conjugate gradients did not converge."""
-        self.guess = START_SHARE * np.maximum(
-            design.by_block(design.squares) / max(1, design.n_rows), 1e-12
-        )
+        self.guess = START_SHARE * mean_squares(design)
         """Prior mean of λ_b; 1/λ_b is on the scale of a block's columns."""
         self._solver: Solver | None = None
         self._solver_precision = precision
@@ -546,12 +545,18 @@ class DrawnRegression:
             weighted -= multiply(np.ascontiguousarray(weighted)) @ factor_precision
             return np.asarray(transposed @ weighted + columns * (v @ factor_precision))
 
-        self.coefficients, self.steps, converged = conjugate_gradients(
-            times_precision,
-            np.asarray(transposed @ right + np.sqrt(columns) * prior),
-            self.coefficients,
-            self._preconditioner(information, factor_precision),
+        def apply(v: Float64Array) -> Product:
+            moved = times_precision(v)
+            return np.asarray(np.sum(v * moved)), lambda: moved
+
+        target = np.asarray(transposed @ right + np.sqrt(columns) * prior)
+        precondition = self._preconditioner(information, factor_precision)
+        enough = ACCURACY**2 * float(np.sum(target * precondition(target)))
+        residual = target - times_precision(self.coefficients)
+        self.coefficients, self.steps, size = conjugate_gradients(
+            apply, residual, self.coefficients, precondition, max_steps=MAX_STEPS, enough=enough
         )
+        converged = 0.0 <= size <= enough  # below 0 where rounding spoils the preconditioner
         self.not_converged += not converged
         if self.not_converged == 1 and not converged:
             warnings.warn(
@@ -584,29 +589,3 @@ class DrawnRegression:
         precision, solve = self._solver_precision, self._solver.solve
         covariance = np.linalg.inv(factor_precision)
         return lambda v: solve(v, precision) @ covariance
-
-
-def conjugate_gradients(
-    multiply: Multiply, right: Float64Array, start: Float64Array, precondition: Multiply
-) -> tuple[Float64Array, int, bool]:
-    """Return the solution of a symmetric system, the number of steps, and whether they converged.
-
-    >>> double, same = (lambda v: 2 * v), (lambda v: v)
-    >>> conjugate_gradients(double, np.full((2, 1), 6.0), np.zeros((2, 1)), same)[0].tolist()
-    [[3.0], [3.0]]
-    """
-    found = start.copy()
-    left = right - multiply(found)
-    enough = ACCURACY**2 * float(np.sum(right * precondition(right)))
-    step = precondition(left)
-    direction, size, steps = step, float(np.sum(left * step)), 0
-    while size > enough and steps < MAX_STEPS:
-        moved = multiply(direction)
-        length = size / float(np.sum(direction * moved))
-        found += length * direction
-        left = left - length * moved  # not in place: a preconditioner may return its argument
-        step = precondition(left)
-        last, size = size, float(np.sum(left * step))
-        direction = step + (size / last) * direction
-        steps += 1
-    return found, steps, 0.0 <= size <= enough  # below 0 where rounding spoils the preconditioner

@@ -1,0 +1,141 @@
+"""Protocol of engines: what a fit asks of the ratings.
+
+An engine owns the ratings. A fit sees posteriors of rows, additive statistics, counts and sums,
+never an array of ratings. An engine holds nothing that is learnt: every method gets the model as it
+is, so calling it again, in any process, gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+import numpy as np
+
+from hemf._typing import Array, Float64Array, Int32Array, Int64Array, Matrix, Storage
+from hemf.data.ratings import Ratings
+from hemf.model.communities import Statistics
+from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
+from hemf.model.side import Moments, Side
+
+RATINGS: Final = "ratings"
+"""Name of the component of ratings."""
+
+
+class Model(Protocol):
+    """The part of a model that an engine reads."""
+
+    @property
+    def sides(self) -> Mapping[str, Side]:
+        """Both sides by name."""
+
+    @property
+    def noise(self) -> float:
+        """σ² of standardised ratings."""
+
+    @property
+    def moods(self) -> Moods | None:
+        """Moods of raters, subtracted from their ratings; None without."""
+
+
+@dataclass(frozen=True)
+class HalfSweep:
+    """Result of a half-sweep over the rows of one side."""
+
+    moments: Moments
+    """Posterior moments of every row."""
+    membership: Array
+    """q_i(d) of every row, (rows, D)."""
+    statistics: Statistics
+    """Additive over rows; of a_i - f_i where rows have features."""
+    errors: Float64Array
+    """Σ_j υ_j E(r - a·b)² of every row; slightly below zero where rounding exceeds it."""
+    information: Float64Array
+    """Information weight w_i = 1 - tr(P S_i)/L of every row; empty without features."""
+
+
+class Component(Protocol):
+    """One table of entries that an engine holds, such as the ratings."""
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Type in which ratings are stored."""
+
+    def counts(self, side: str) -> Int64Array:
+        """Return the number of ratings of every row of a side."""
+
+    def row(
+        self, side: str, row: int, moods: Moods | None = None
+    ) -> tuple[Int32Array, Float64Array]:
+        """Return a row's columns, ascending, and its standardised ratings less ``moods``."""
+
+    def row_sums(self, side: str, other: Float64Array) -> Float64Array:
+        """Return Σ_j other_j of every row of a side, over the columns j that it has rated."""
+
+    def residuals(self, pseudo_ratings: float) -> Matrix:
+        """Return ratings less both sides' offsets, (users, items), to multiply with.
+
+        Rows and columns are divided by the root of their number of ratings. Every one of them has
+        ``pseudo_ratings`` ratings of zero in addition.
+        """
+
+    def half_sweep(
+        self, side: str, model: Model, *, coupled: bool = True, hold: bool = False
+    ) -> HalfSweep:
+        """Update all rows of a side against the moments of the other side.
+
+        Parameters
+        ----------
+        side
+            "user" or "item".
+        model
+            Its moments and memberships of ``side`` may be overwritten.
+        coupled
+            Whether q(a, z) is joint; otherwise the paper's q(a) q(z).
+        hold
+            Keep the memberships.
+
+        """
+
+    def start_moods(self) -> Moods | None:
+        """Return moods of zero for every session; None without timestamps."""
+
+    def mood_information(self, model: Model) -> tuple[Float64Array, Float64Array]:
+        """Return Σ τ_i υ_j/σ² of each session, and the same sum of (r - E[a·b]) times it."""
+
+    def smooth_moods(
+        self, prior: MoodPrior, precision: Float64Array, natural_mean: Float64Array
+    ) -> tuple[MoodPosterior, MoodSums]:
+        """Return the posterior of moods given the result of `mood_information`."""
+
+
+class Engine(Protocol):
+    """Owner of the entries of all components of a model."""
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        """Components by name; today the one of `RATINGS`."""
+
+    @classmethod
+    def load(
+        cls, ratings: Ratings, *, dtype: Storage, n_jobs: int | None = None, sessions: bool = False
+    ) -> Self:
+        """Return an engine that holds these ratings, standardised.
+
+        Parameters
+        ----------
+        ratings
+            Ratings with their mean, scale and timestamps.
+        dtype
+            Storage type.
+        n_jobs
+            Threads or workers, counted as scikit-learn does.
+        sessions
+            Whether ratings of one rater at one time are grouped into sessions, for moods.
+
+        """
