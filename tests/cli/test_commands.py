@@ -208,7 +208,7 @@ def test_members_are_named_in_full_for_machines(hemf, club):
 def test_members_are_named_as_far_as_a_line_goes_for_people(on_terminal, club):
     run = on_terminal("communities", club.model, "--side", "user", "--members")
     view = HeMF.load(club.model).communities("user")
-    lines = run.out.split("users in it, the surest first\n")[1].splitlines()
+    lines = run.out.split("users, most probable first\n")[1].splitlines()
     assert len(view.members(0)) > 10
     for d in range(len(view)):
         found = view.members(d)

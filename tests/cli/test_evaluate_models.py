@@ -18,6 +18,17 @@ def test_sgd_is_evaluated_like_any_model(hemf, club, evaluate_keys):
         assert answer[unknown] is None
 
 
+@pytest.mark.parametrize("model", ["bias", "popularity"])
+def test_simple_baselines_are_evaluated_like_any_model(hemf, club, evaluate_keys, model):
+    arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", model)
+    run = hemf(*arguments, "--top", 3)
+    assert run.code == 0, run.err
+    assert list(run.json)[: len(evaluate_keys)] == evaluate_keys
+    assert 0.2 < run.json["rmse"] < 1.5
+    assert run.json["coverage90"] is None
+    assert 0 <= run.json["ndcg@3"] <= 1
+
+
 def test_the_same_seed_gives_the_same_sgd(hemf, club):
     arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", "sgd")
     first, second, third = (
@@ -66,7 +77,10 @@ def test_samplers_are_evaluated_like_any_model(hemf, club, evaluate_keys, model)
         ("bpmf:n_factors=true", "n_factors must be a whole number"),
         ("bpmf:topics=2", "BPMF has no parameter 'topics'; it has n_factors, samples"),
         ("bpmf:fast", "expected name=value after the colon"),
-        ("svd", "there is no such model; choose one of hemf, sgd, gibbs, bpmf, m3f-tib, m3f-tif"),
+        (
+            "svd",
+            "there is no such model; choose one of hemf, sgd, gibbs, bpmf, m3f-tib, m3f-tif, bias",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_is_one_line_before_anything_is_read(hemf, model, complaint):

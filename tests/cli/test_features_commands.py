@@ -44,7 +44,7 @@ def test_evaluate_predicts_newcomers_by_their_features(files, run_in):
 def test_a_fitted_file_predicts_newcomers_by_their_features(files, run_in):
     fit = run_in("fit", "train.csv", "-o", "m.hemf", *FILES, *SMALL, folder=files)
     assert fit.code == 0, fit.err
-    assert "things.tsv: title is another in every row, and is left out" in fit.err
+    assert "things.tsv: title is different in every row and is left out" in fit.err
     model = HeMF.load(files / "m.hemf")
     assert model.given_features_["user"].encoder.blocks == {"(numbers)": 1, "town": 2}
     assert model.given_features_["item"].encoder.blocks == {"kinds": 3}

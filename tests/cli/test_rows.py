@@ -122,7 +122,7 @@ def test_a_model_may_go_through_pipes(piped, club, tmp_path):
     assert [batch["ratings"] for batch in facts["batches"]] == [100]
     code, _, error = piped("update", "-", club.test, given=model)
     assert code == 1
-    assert "say with -o where to keep it" in error
+    assert "name the new file with -o" in error
     code, _, error = piped("fit", club.ratings, "-o", "-", "--json")
     assert code == 1
     assert "cannot both go to standard output" in error
@@ -173,10 +173,10 @@ def test_what_was_written_before_a_failure_goes_to_standard_output_as_to_a_file(
         fails()
 
     data = ("--train", club.train, "--test", club.test, "--set", "max_sweeps=2")
-    monkeypatch.setattr(evaluate, "write_report", fails)
+    monkeypatch.setattr(evaluate, "write_html", fails)
     run = hemf("evaluate", *data, "--report", "-")
     assert (run.code, run.out) == (1, "")
-    monkeypatch.setattr(evaluate, "write_report", write_and_fail)
+    monkeypatch.setattr(evaluate, "write_html", write_and_fail)
     run = hemf("evaluate", *data, "--report", "-")
     assert (run.code, run.out) == (1, "<html>")
 

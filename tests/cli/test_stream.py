@@ -11,7 +11,7 @@ import pytest
 
 from hemf.baselines import SGD
 from hemf.cli import progress
-from hemf.cli.arguments import parse_model
+from hemf.cli.models import parse_model
 from hemf.cli.output import Output
 from hemf.errors import ParameterError
 from hemf.evaluation import CurvePoint, rmse
@@ -38,7 +38,7 @@ def times(tmp_path):
 
 
 def no_work(monkeypatch):
-    monkeypatch.setattr("hemf.cli.progress.warm_up", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("hemf.cli.models.warm_up", lambda *_, **__: pytest.fail("work was begun"))
 
 
 # -- for machines ---------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_settings_that_one_model_has_do_not_bother_the_other(hemf, club):
 def test_a_history_that_no_model_keeps_is_remarked_upon(hemf, club):
     run = hemf("stream", "--ratings", club.ratings, "--model", "sgd", "--history", "full")
     assert run.code == 0
-    assert run.err == "--history full: there is no model here that keeps any\n"
+    assert run.err == "--history full: none of these models has a history\n"
 
 
 def test_a_model_is_a_name_and_settings():
@@ -266,7 +266,7 @@ def test_ctrl_c_before_the_first_rating_has_nothing_to_print(hemf, club, monkeyp
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hemf.cli.progress.warm_up", interrupt)
+    monkeypatch.setattr("hemf.cli.models.warm_up", interrupt)
     run = hemf("stream", "--ratings", club.ratings, "--model", "sgd", "--json")
     assert (run.code, run.out, run.err) == (130, "", "hemf: interrupted\n")
 

@@ -113,7 +113,7 @@ def test_ctrl_c_says_what_was_found(club, on_terminal, monkeypatch, tmp_path):
     monkeypatch.setattr(tune_progress.TuneProgress, "__call__", watch)
     run = on_terminal("tune", club.ratings, *QUICK, *TRY, "-o", "m.hemf")
     assert run.code == 130
-    assert "Interrupted; what was found until then counts." in run.out
+    assert "Interrupted; the result is the best so far." in run.out
     assert any(line.startswith("hemf fit ") for line in run.out.splitlines())
     assert "interrupted" in run.err
     assert not (tmp_path / "m.hemf").exists()

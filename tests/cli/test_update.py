@@ -287,7 +287,7 @@ def test_the_same_batch_is_learnt_once(history, hemf, kept, club):
     assert kept.read_bytes() == content
     run = hemf("update", "m.hemf", "new.csv")
     assert run.code == 0
-    assert "has been learnt already" in run.out
+    assert "has been learnt before" in run.out
     assert "--again" in run.out
     n_ratings = HeMF.load(kept).n_ratings_
     assert hemf("update", "m.hemf", "new.csv", "--again", "--json").json["applied"] is True
@@ -300,8 +300,8 @@ def test_a_batch_has_the_name_it_is_given(hemf, kept, tmp_path):
     assert hemf("update", "m.hemf", "new.csv", "--batch-id", "monday", "--json").json["applied"]
     run = hemf("update", "m.hemf", "other.csv", "--batch-id", "monday")
     assert run.code == 0
-    assert "batch monday has been learnt already" in run.out
-    assert "held something else" in run.err
+    assert "batch monday has been learnt before" in run.out
+    assert "had other content" in run.err
     assert hemf("update", "m.hemf", "new.csv", "--batch-id", "tuesday", "--json").json["applied"]
     assert [batch.id for batch in HeMF.load(kept).batches_] == ["monday", "tuesday"]
 

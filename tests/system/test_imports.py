@@ -32,7 +32,6 @@ MODULES = {module_of(path): path for path in FILES}
 KNOWN = {
     ("hemf.kernels.compile", "hemf.kernels.online"),
     ("hemf.kernels.compile", "hemf.kernels.moods"),
-    ("hemf.cli.progress", "hemf.cli.arguments"),
 }
 """Imports that still close a circle: nothing may be added here."""
 

@@ -1,4 +1,4 @@
-"""The ``hemf`` program: its commands put together."""
+"""The ``hemf`` program."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import Annotated
 import typer
 
 from hemf.cli import (
+    communities,
     data,
     demo,
     describe,
     doctor,
     evaluate,
+    explain,
     fit,
     predict,
+    recommend,
     reproduce,
     stream,
     tune,
     update,
 )
-from hemf.cli import describe as insight
 from hemf.cli.command import INTERRUPTED, command, reporting
 from hemf.cli.output import Output
 
-# Plain help: Rich's would take longer to load than everything else together.
+# Plain help: importing Rich takes longer than everything else.
 app = typer.Typer(
     name="hemf",
     no_args_is_help=True,
@@ -51,7 +53,7 @@ def hemf(
         typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Predict ratings, say how sure, and find the communities behind them.
+    """Predict ratings with their uncertainty, and find communities.
 
     Start with `hemf demo`, then `hemf fit ratings.csv -o model.hemf`.
     """
@@ -62,10 +64,10 @@ for function in (
     fit.fit,
     update.update,
     predict.predict,
-    predict.recommend,
+    recommend.recommend,
     describe.describe,
-    insight.communities,
-    insight.explain,
+    communities.communities,
+    explain.explain,
     evaluate.evaluate,
     tune.tune,
     stream.stream,
@@ -80,7 +82,7 @@ def main() -> None:
     """Run the command line with the arguments of this process."""
     _open_missing_channels()
     for channel in (sys.stdout, sys.stderr):
-        # A terminal that lacks a character shows another one rather than a traceback.
+        # A terminal that lacks a character shows another one.
         if hasattr(channel, "reconfigure"):
             channel.reconfigure(errors="replace")
     sys.exit(_run())
@@ -103,7 +105,7 @@ def _open_missing_channels() -> None:
 
 
 def _run() -> int:
-    """Run a command; a wrong call is one line that says where to read how it is meant."""
+    """Run a command; a usage error is one line that names the help."""
     try:
         # Help and version are printed outside of any command.
         with reporting(Output(), debug="--debug" in sys.argv):
@@ -114,7 +116,7 @@ def _run() -> int:
         print("hemf: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        # Typer may bring its own copy of Click: usage errors are known by what they can do.
+        # Typer may have its own copy of Click: usage errors are known by their attributes.
         message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
         if message is None:
             raise

@@ -1,37 +1,41 @@
-"""What people type, as what the library takes: data, columns, settings, ids, places to write."""
+"""Arguments of commands: their types, and functions that parse and check them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from importlib import import_module
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hemf._files import expand_home
-from hemf.cli import arguments
 from hemf.cli.output import READ
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from hemf import GibbsHeMF, HeMF, Ratings
-    from hemf.baselines import SGD, Bias
+    from hemf import HeMF, Ratings
+    from hemf._typing import FeaturesLike
     from hemf.cli.output import Output
     from hemf.data.datasets import Dataset
+    from hemf.data.sources import Columns
     from hemf.data.vocabulary import Vocabulary
-    from hemf.samplers import BPMF, M3FTIB, M3FTIF
 
-    Learner = HeMF | GibbsHeMF | SGD | Bias | BPMF | M3FTIB | M3FTIF
-
+_FEATURES = "Features of {side}s: a file of ids (named as in the ratings, or first) and columns."
 
 Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M"), READ]
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="Ratings: CSV, TSV, Parquet or .dat file, or the name of a data set.", metavar="DATA"
+    ),
+    READ,
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.", min=0)]
 ColumnNames = Annotated[
     str | None,
     typer.Option(
@@ -42,14 +46,24 @@ ColumnNames = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--n-jobs", help="Threads, -1 for all cores (as without); same result for any."),
+    typer.Option("--n-jobs", help="Threads, -1 (the default) for all cores; same result for any."),
+]
+UserFeatures = Annotated[
+    list[Path] | None,
+    typer.Option("--user-features", metavar="FILE", help=_FEATURES.format(side="user")),
+    READ,
+]
+ItemFeatures = Annotated[
+    list[Path] | None,
+    typer.Option("--item-features", metavar="FILE", help=_FEATURES.format(side="item")),
+    READ,
 ]
 
 WORDS = {"true": True, "false": False, "none": None}
 
 
 def parse_value(text: str) -> Any:
-    """Read a parameter's value: a number, true, false, none, several with commas, or text.
+    """Parse the value of a parameter: a number, true, false, none, a tuple with commas, or text.
 
     >>> [parse_value(text) for text in ("20", "1e-5", "None", "1,5", "tied")]
     [20, 1e-05, None, (1, 5), 'tied']
@@ -67,25 +81,34 @@ def parse_value(text: str) -> Any:
     return text.strip("\"'")
 
 
+def setting_name(setting: str) -> str:
+    """Return the parameter of a setting.
+
+    >>> setting_name("n-factors=3")
+    'n_factors'
+    """
+    return setting.partition("=")[0].strip().replace("-", "_")
+
+
 def parse_settings(settings: list[str] | None) -> dict[str, Any]:
-    """Read ``--set`` options.
+    """Parse ``--set`` options.
 
     >>> parse_settings(["n_factors=10", "rating_range=1,5"])
     {'n_factors': 10, 'rating_range': (1, 5)}
     """
     parsed = {}
     for setting in settings or ():
-        name, equals, value = setting.partition("=")
+        _, equals, value = setting.partition("=")
         if not equals:
             raise ParameterError(
                 f"--set {setting}: expected name=value, such as --set n_factors=10", value=setting
             )
-        parsed[name.strip().replace("-", "_")] = parse_value(value)
+        parsed[setting_name(setting)] = parse_value(value)
     return parsed
 
 
 def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
-    """Read ``--columns``: names, or positions from 0.
+    """Parse ``--columns``: names, or positions from 0.
 
     >>> parse_columns("client, service, latency"), parse_columns("0,2,1")
     (('client', 'service', 'latency'), (0, 2, 1))
@@ -98,60 +121,85 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
     return tuple(parts)
 
 
-def new_model(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> HeMF:
-    """Return an unfitted model with these settings, checked before any data is read."""
+def load_model(output: Output, path: Path) -> HeMF:
+    """Load a model file."""
     from hemf import HeMF
-    from hemf._options import fit_options
 
-    model = HeMF(rng=seed).set_params(**parse_settings(settings))
-    if n_jobs is not None:
-        model.set_params(n_jobs=n_jobs)
-    fit_options(model)
-    return model
+    with output.status(f"reading {path}"):
+        return HeMF.load(path)
 
 
 def read_ratings(output: Output, data: str, columns: str | None, **options: Any) -> Ratings:
-    """Read ratings from a file, or from a data set by its name.
-
-    ``options`` are those of `Ratings.from_any`.
-    """
+    """Read ratings from a file or a data set; ``options`` are those of `Ratings.from_any`."""
     from hemf import Ratings
     from hemf.experiments import datasets
 
     chosen = parse_columns(columns)
+    if not _fetched(output, data, columns):
+        with output.status(f"reading {data}"):
+            return Ratings.from_any(expand_home(data), columns=chosen, **options)
+    if chosen is not None:
+        raise ParameterError(
+            f"--columns {columns}: the columns of the data set {data} are known; "
+            "leave --columns out",
+            value=columns,
+        )
+    with output.status(f"reading {data}"):
+        return datasets.load_ratings(data, **options)
+
+
+def read_rows(
+    output: Output,
+    data: str,
+    columns: str | None,
+    *,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> Columns:
+    """Read all ratings of a file or a data set in their order, pairs rated twice included."""
+    from hemf.data.sources import read_columns
+    from hemf.experiments import datasets
+
+    chosen = parse_columns(columns)
+    if chosen is None and _fetched(output, data, columns):
+        with output.status(f"reading {data}"):
+            return read_columns(tuple(datasets.load(data)), users=users, items=items)
+    path = expand_home(data)
+    if not path.exists():
+        read_ratings(output, data, columns)  # raises the error for this name
+    with output.status(f"reading {data}"):
+        return read_columns(path, chosen, users=users, items=items)
+
+
+def _fetched(output: Output, data: str, columns: str | None) -> bool:
+    """Download a data set, unless ``data`` is a file; return whether it is a data set."""
+    from hemf.cli.progress import download
+    from hemf.experiments import datasets
+
     path = expand_home(data)
     if data in datasets.names() and not path.is_file():
-        from hemf.cli.progress import download
-
-        if chosen is not None:
-            raise ParameterError(
-                f"--columns {columns}: the columns of the data set {data} are known; "
-                "leave --columns out",
-                value=columns,
-            )
-        if datasets.cached(data) is None:
-            show_terms(output, datasets.find(data))
-        with download(output, data) as progress:
-            datasets.fetch(data, progress=progress)
-        with output.status(f"reading {data}"):
-            return datasets.load_ratings(data, **options)
+        if columns is None:
+            if datasets.cached(data) is None:
+                show_terms(output, datasets.find(data))
+            with download(output, data) as progress:
+                datasets.fetch(data, progress=progress)
+        return True
     if not path.exists() and not path.suffix:
         raise DataError(
             f"{data}: no such file, and no data set of that name; there are "
             f"{', '.join(datasets.names())}",
             value=data,
         )
-    with output.status(f"reading {data}"):
-        return Ratings.from_any(path, columns=chosen, **options)
+    return False
 
 
 def show_terms(output: Output, entry: Dataset) -> None:
-    """Say what a data set is and on what terms, as is due before it is downloaded."""
+    """Print title and terms of a data set before its download."""
     output.remark(f"{entry.title}: {entry.terms}")
 
 
 def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
-    """Return the id that was meant, and whether it is known: 42 may be a number or text.
+    """Return the id that a text stands for, and whether it is known: 42 is a number or text.
 
     >>> from hemf.data.vocabulary import Vocabulary
     >>> find_id(Vocabulary([7, 42]), "42"), find_id(Vocabulary(["42"]), "42")
@@ -164,9 +212,9 @@ def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
     value = parse_value(text)
     if isinstance(value, int | float) and value in known:
         return value, True
-    if known.ids.dtype != object:  # all are integers: so is a newcomer
+    if known.ids.dtype != object:  # all ids are integers
         return (value if isinstance(value, int) else text), False
-    # Dates, tuples and the like are found by what they look like.
+    # Dates, tuples and the like are found by their text.
     found = (id for id in known.ids if not isinstance(id, str | int | float) and str(id) == text)
     id = next(found, None)
     return (text, False) if id is None else (id, True)
@@ -175,9 +223,9 @@ def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
 def check_writable(
     path: Path | None, *, apart_from: Iterable[str | Path] = (), regular: bool = False
 ) -> None:
-    """Complain now rather than after minutes of work when a file cannot be written there.
+    """Raise an error if a file cannot be written, before minutes of work.
 
-    ``apart_from`` are files that it must not overwrite; ``regular`` refuses devices.
+    ``apart_from`` are files that it must not overwrite; ``regular`` rejects devices.
     """
     if path is None:
         return
@@ -185,33 +233,18 @@ def check_writable(
     for other in apart_from:
         if os.path.realpath(expand_home(other)) == place:
             raise DataError(f"{path} would overwrite {other}; choose another name", value=str(path))
-    if regular and path.exists() and not path.is_file() and not path.is_dir():
-        raise DataError(f"{path} is a device; give the name of a file", value=str(path))
     folder = expand_home(path).absolute().parent
-    if path.is_dir():
-        raise DataError(f"{path} is a directory; give the name of a file to write", value=str(path))
-    if not folder.is_dir():
-        raise DataError(f"{path}: there is no folder {folder}", value=str(path))
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{path}: the folder {folder} cannot be written to", value=str(path))
-
-
-# ------------------------------------------------------------------------------------------------
-# Files of what is known of users and items: ``--user-features`` and ``--item-features``.
-
-
-_HELP = "File of what is known of {side}s: ids (as in the ratings, or first) and other columns."
-
-UserFeatures = Annotated[
-    list[Path] | None,
-    typer.Option("--user-features", metavar="FILE", help=_HELP.format(side="user")),
-    READ,
-]
-ItemFeatures = Annotated[
-    list[Path] | None,
-    typer.Option("--item-features", metavar="FILE", help=_HELP.format(side="item")),
-    READ,
-]
+    if regular and path.exists() and not path.is_file() and not path.is_dir():
+        why = " is a device; give the name of a file"
+    elif path.is_dir():
+        why = " is a directory; give the name of a file to write"
+    elif not folder.is_dir():
+        why = f": there is no folder {folder}"
+    elif not os.access(folder, os.W_OK):
+        why = f": the folder {folder} cannot be written to"
+    else:
+        return
+    raise DataError(f"{path}{why}", value=str(path))
 
 
 def read_features(
@@ -222,17 +255,17 @@ def read_features(
     user: list[Path] | None,
     item: list[Path] | None,
     learning: bool = True,
-) -> dict[str, Any]:
-    """Return ``user_features`` and ``item_features`` as the model takes them; none where not given.
+) -> dict[str, list[FeaturesLike]]:
+    """Return the ``user_features`` and ``item_features`` of a model, without absent ones.
 
-    ``ratings`` tell what kind of ids there are, and ``columns`` what they may be called. Where
-    their meaning is to be learnt, names such as titles are left out.
+    ``ratings`` decide the type of ids, and ``columns`` name them. When ``learning``, columns of
+    names such as titles are left out.
     """
     from hemf.data.features import drop_unique_text, read_feature_file
 
-    chosen = arguments.parse_columns(columns) or (None, None)
+    chosen = parse_columns(columns) or (None, None)
     sides = {"user": (user, ratings.users, chosen[0]), "item": (item, ratings.items, chosen[1])}
-    features: dict[str, Any] = {}
+    features: dict[str, list[FeaturesLike]] = {}
     for side, (files, known, column) in sides.items():
         for path in files or ():
             with output.status(f"reading {path}"):
@@ -240,74 +273,6 @@ def read_features(
             if learning:
                 table, left_out = drop_unique_text(table)
                 for name in left_out:
-                    output.remark(f"{path}: {name} is another in every row, and is left out")
+                    output.remark(f"{path}: {name} is different in every row and is left out")
             features.setdefault(f"{side}_features", []).append(table)
     return features
-
-
-# ------------------------------------------------------------------------------------------------
-# What learns, by the name that is typed: ``--model NAME[:K=V,…]``.
-
-
-NewModel = Callable[[list[str] | None, int, int | None], "Learner"]
-"""Makes an unfitted model from settings, a seed and a number of threads, all of them checked."""
-
-
-def _new(name: str, module: str = "hemf.samplers") -> NewModel:
-    """Return how to make a model of this name, from a module that is loaded when it is needed."""
-
-    def new(settings: list[str] | None, seed: int, n_jobs: int | None = None) -> Learner:
-        kind = getattr(import_module(module), name)
-        model: GibbsHeMF | SGD | BPMF | M3FTIB | M3FTIF
-        model = kind(rng=seed).set_params(**arguments.parse_settings(settings))
-        if n_jobs is not None and "n_jobs" in model.get_params():  # some take one thread always
-            model.set_params(n_jobs=n_jobs)
-        model.check_parameters()
-        return model
-
-    return new
-
-
-STREAMING: dict[str, NewModel] = {"hemf": arguments.new_model, "sgd": _new("SGD", "hemf.baselines")}
-"""How to make each model that learns rating by rating."""
-
-MODELS: dict[str, NewModel] = {
-    **STREAMING,
-    "gibbs": _new("GibbsHeMF"),
-    "bpmf": _new("BPMF"),
-    "m3f-tib": _new("M3FTIB"),
-    "m3f-tif": _new("M3FTIF"),
-}
-"""How to make each model there is.
-
->>> MODELS["m3f-tib"](["item_topics=2"], 3, None)
-M3FTIB(item_topics=2, rng=3)
-"""
-
-
-def parse_model(text: str, known: dict[str, NewModel] = MODELS) -> tuple[str, list[str]]:
-    """Read ``--model``: a name and settings, as ``--set`` takes them.
-
-    >>> parse_model("hemf"), parse_model("sgd:step=0.08,rating_range=1,5")
-    (('hemf', []), ('sgd', ['step=0.08', 'rating_range=1,5']))
-    """
-    name, _, rest = text.partition(":")
-    if name not in known:
-        why = "it learns all ratings at once" if name in MODELS else "there is no such model"
-        raise ParameterError(f"--model {text}: {why}; choose one of {', '.join(known)}", value=text)
-    settings: list[str] = []
-    for part in rest.split(",") if rest else ():
-        if "=" in part:
-            settings.append(part)
-        elif settings:
-            settings[-1] += f",{part}"  # a value of several numbers
-        else:
-            raise ParameterError(
-                f"--model {text}: expected name=value after the colon, such as {name}:n_factors=10",
-                value=text,
-            )
-    return name, settings
-
-
-FEATURED = ("hemf", "gibbs")
-"""The models that learn from features, too."""

@@ -1,4 +1,4 @@
-"""What all commands share: --json, --quiet, --debug, and what happens when something fails."""
+"""What all commands share: --json, --quiet, --debug, errors and warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,22 +18,20 @@ from hemf.errors import DataWarning, DuplicateWarning, HemfError, HemfWarning, U
 INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, remarks or warnings.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _SHARED = {"json": Json, "quiet": Quiet, "debug": Debug}
 
 
 def command(app: typer.Typer, function: Callable[..., None], *, name: str | None = None) -> None:
-    """Make a function a command, of its own name if no other is given.
+    """Register a function as a command; its first parameter is the `Output`.
 
-    Its first parameter is the `Output`. It declares its own options, and those that every command
-    has are added.
+    The options that all commands have are added.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-
     marks = {p.name: getattr(p.annotation, "__metadata__", ()) for p in own}
 
-    def run(*, json: bool, quiet: bool, debug: bool, **chosen: Any) -> None:
+    def run(*, json: bool, quiet: bool, debug: bool, **chosen: object) -> None:
         output = Output(json=json, quiet=quiet)
         with reporting(output, debug=debug), StandardFiles(output) as files:
             given = {name: files.replaced(value, marks[name]) for name, value in chosen.items()}
@@ -57,11 +55,11 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("default" if debug else "ignore")
             warnings.simplefilter("always", HemfWarning)
-            said: set[str] = set()  # a command may ask the model about the same ids twice
+            shown: set[str] = set()  # a command may cause a warning twice
 
-            def show(message: Warning | str, *_: Any, **__: Any) -> None:
-                if str(message) not in said:
-                    said.add(str(message))
+            def show(message: Warning | str, *_: object, **__: object) -> None:
+                if str(message) not in shown:
+                    shown.add(str(message))
                     if isinstance(message, DataWarning | DuplicateWarning | UnknownIdWarning):
                         output.warning(str(message))
                     else:
@@ -69,14 +67,14 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
 
             warnings.showwarning = show
             yield
-            print(end="", flush=True)  # what cannot be written is an error of the command
+            print(end="", flush=True)  # raises errors of writing
     except KeyboardInterrupt:
         output.error("interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except EOFError as error:  # which Click takes for an interrupt
         raise RuntimeError("a file or stream ended unexpectedly") from error
     except BrokenPipeError:
-        _drop_unwritten()  # whoever read our output has seen enough
+        _drop_unwritten()  # the reader of the pipe has gone
         raise typer.Exit(1) from None
     except (HemfError, OSError, MemoryError) as error:
         if debug:
@@ -87,7 +85,7 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
 
 
 def _drop_unwritten() -> None:
-    """Forget output that cannot be written, or Python would complain of it once more at exit."""
+    """Drop output that cannot be written, or Python would report it again at exit."""
     try:
         print(end="", flush=True)
     except OSError:
@@ -95,7 +93,7 @@ def _drop_unwritten() -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    """Say what went wrong on one line; the system's own errors begin with the file's name."""
+    """Return the message of an error on one line; those of the system begin with the file."""
     if isinstance(error, OSError) and not isinstance(error, HemfError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:

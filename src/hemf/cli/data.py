@@ -1,23 +1,30 @@
-"""``hemf data``: public data sets, what they are, and how to get them."""
+"""``hemf data``: list, fetch and describe public data sets."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf.cli.arguments import show_terms
 from hemf.cli.command import command
-from hemf.cli.output import Output, RowFormat
+from hemf.cli.output import Document, Output, RowFormat
+
+if TYPE_CHECKING:
+    from hemf.data.datasets import Dataset
 
 app = typer.Typer(
     help="Public data sets: list, fetch, describe.", no_args_is_help=True, rich_markup_mode=None
 )
+FACTS = (
+    "name", "title", "users", "items", "ratings", "scale", "megabytes", "url", "md5", "terms",
+    "citation",
+)  # fmt: skip
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set, as `list` shows.")]
 
 
 def list_data(output: Output, format: RowFormat = None) -> None:
-    """List the data sets that can be fetched, or read once their files are placed."""
+    """List the data sets that can be fetched, or read from files put in place by hand."""
     from hemf.experiments import datasets
 
     rows = []
@@ -48,7 +55,7 @@ def list_data(output: Output, format: RowFormat = None) -> None:
 def fetch(output: Output, name: Name) -> None:
     """Download a data set once, verified.
 
-    One that is here already is not fetched again; its place is printed.
+    A data set in the cache is not fetched again. Prints its path.
     """
     from hemf.cli.progress import download
     from hemf.experiments import datasets
@@ -62,14 +69,11 @@ def fetch(output: Output, name: Name) -> None:
 
 
 def describe(output: Output, name: Name) -> None:
-    """Say what a data set is, and on what terms it may be used."""
+    """Describe a data set and its terms of use."""
     from hemf.experiments import datasets
 
     place = datasets.cached(name)
-    document = {
-        **_facts(datasets.find(name)),
-        "cached": place and str(place),
-    }
+    document = {**_facts(datasets.find(name)), "cached": place and str(place)}
 
     def show() -> None:
         output.line(datasets.describe(name))
@@ -79,20 +83,8 @@ def describe(output: Output, name: Name) -> None:
     output.result(document, show)
 
 
-def _facts(entry: Any) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "users": entry.users,
-        "items": entry.items,
-        "ratings": entry.ratings,
-        "scale": entry.scale and list(entry.scale),
-        "megabytes": entry.megabytes,
-        "url": entry.url,
-        "md5": entry.md5,
-        "terms": entry.terms,
-        "citation": entry.citation,
-    }
+def _facts(entry: Dataset) -> Document:
+    return {name: getattr(entry, name) for name in FACTS}
 
 
 command(app, list_data, name="list")

@@ -1,24 +1,25 @@
-"""``hemf demo``: the whole of it in a minute, on ratings made on the spot."""
+"""``hemf demo``: a tour on synthetic ratings."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.output import WRITTEN, Output
+from hemf.cli.output import WRITTEN, Document, Output
 
 if TYPE_CHECKING:
     from hemf import HeMF
+    from hemf._typing import ArrowTable
     from hemf.data.datasets import SyntheticRatings
 
 HELD_OUT = 0.1
-NEWCOMERS = 20  # people who join after the fit
-FIRST = 5  # of a newcomer's ratings
+NEWCOMERS = 20  # users who join after the fit
+FIRST = 5  # ratings of a newcomer
 RECOMMENDED = 5
 
 
@@ -26,34 +27,33 @@ def demo(
     output: Output,
     report: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the report."),
+        typer.Option("--output", "-o", metavar="FILE", help="Report to write."),
         WRITTEN,
         ".html",
     ] = Path("report.html"),
     seed: arguments.Seed = 0,
 ) -> None:
-    """See it all in a minute, on made-up ratings.
+    """Take a tour in a minute, on synthetic ratings.
 
-    Fits, predicts, recommends, draws and goes on learning, on ratings made on the spot; writes a
-    report.
+    Fits, predicts, recommends, writes a report, and learns online.
     """
     from hemf import HeMF, Ratings, evaluation
     from hemf.baselines import Bias
-    from hemf.cli.evaluate import predicted
-    from hemf.cli.predict import ranked_items
-    from hemf.cli.progress import FitProgress, compiling, warm_up
+    from hemf.cli.models import id_columns, warm_up
+    from hemf.cli.progress import FitProgress, compiling
+    from hemf.cli.recommend import ranked_items
     from hemf.data import datasets
     from hemf.report.model import write_report
 
     begin = time.perf_counter()
     arguments.check_writable(report)
     drawn = datasets.demo_ratings(seed)
-    club, joining = _apart(drawn.frame(), seed)
+    club, joining = _split_newcomers(drawn.frame(), seed)
     ratings = Ratings.from_any(club)
     learn, withhold = evaluation.random_split(ratings.n_ratings, HELD_OUT, rng=seed)
     train, test = ratings.select(learn), ratings.select(withhold)
     output.remark(
-        f"A film club made on the spot: {ratings.n_users} people, {ratings.n_items} films,\n"
+        f"A synthetic film club: {ratings.n_users} people, {ratings.n_items} films,\n"
         f"{train.n_ratings:,} ratings to learn from, {test.n_ratings:,} withheld; "
         f"{NEWCOMERS} people join later."
     )
@@ -62,11 +62,12 @@ def demo(
         warm_up(output, model)
         with FitProgress(output) as progress:
             model.fit(train, callbacks=[progress])
-        actual, mean, std = predicted(model, test)
+        *pairs, actual = id_columns(test)
+        mean, std = model.predict(*pairs, return_std=True)
         user = example_user(model)
-        facts: dict[str, Any] = {
+        facts: Document = {
             "rmse": evaluation.rmse(actual, mean),
-            "bias_rmse": evaluation.rmse(actual, predicted(Bias().fit(train), test)[1]),
+            "bias_rmse": evaluation.rmse(actual, Bias().fit(train).predict(*pairs)),
             "noise": drawn.noise,
             "coverage90": evaluation.coverage(actual, mean, std, level=0.9),
             "communities": {side: _found(model, drawn, side) for side in ("user", "item")},
@@ -92,8 +93,8 @@ def demo(
     output.result(facts, lambda: _show(output, facts))
 
 
-def _apart(table: Any, seed: int) -> tuple[Any, Any]:
-    """Return the ratings of those who are there from the start, and of those who join later."""
+def _split_newcomers(table: ArrowTable, seed: int) -> tuple[ArrowTable, ArrowTable]:
+    """Return the ratings of the users to fit to, and of those who join later."""
     import numpy as np
     import pyarrow as pa
 
@@ -103,8 +104,8 @@ def _apart(table: Any, seed: int) -> tuple[Any, Any]:
     return table.filter(pa.array(~is_late)), table.filter(pa.array(is_late))
 
 
-def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
-    """Learn what newcomers say, a rating of each at a time, and tell how well it was foreseen."""
+def _joined(model: HeMF, joining: ArrowTable) -> Document:
+    """Predict and learn the ratings of newcomers, one of each at a time; return the errors."""
     import numpy as np
 
     from hemf.evaluation import rmse
@@ -112,16 +113,16 @@ def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
     people, films = (np.array(joining[side].to_pylist()) for side in ("user", "item"))
     actual = joining["rating"].to_numpy()
     given: Counter[str] = Counter()
-    turn = np.empty(people.size, np.int64)
+    rank = np.empty(people.size, np.int64)
     for row, person in enumerate(people.tolist()):  # by time
-        turn[row] = given[person]
+        rank[row] = given[person]
         given[person] += 1
     expected = np.empty(people.size)
-    for now in range(int(turn.max()) + 1):
-        rows = np.flatnonzero(turn == now)
+    for now in range(int(rank.max()) + 1):
+        rows = np.flatnonzero(rank == now)
         expected[rows] = model.predict(people[rows], films[rows])
         model.partial_fit((people[rows], films[rows], actual[rows]))
-    early = turn < FIRST
+    early = rank < FIRST
     return {
         "ratings": int(people.size),
         "new_users": len(given),
@@ -130,15 +131,15 @@ def _joined(model: HeMF, joining: Any) -> dict[str, Any]:
     }
 
 
-def example_user(model: HeMF) -> Any:
-    """Return the user whose list says most: first and fifth place differ most."""
+def example_user(model: HeMF) -> object:
+    """Return the user whose first and fifth recommendations differ most."""
     users = model.ratings_.users.ids
     _, scores = model.recommend(users, RECOMMENDED)
     return users[int((scores[:, 0] - scores[:, -1]).argmax())]
 
 
-def _found(model: HeMF, drawn: SyntheticRatings, side: str) -> dict[str, Any]:
-    """Communities planted and found on one side, and how well they agree."""
+def _found(model: HeMF, drawn: SyntheticRatings, side: str) -> Document:
+    """Return the numbers of planted and found communities of one side, and their agreement."""
     from hemf.evaluation import adjusted_rand_index
 
     planted = getattr(drawn, f"{side}_community")
@@ -153,7 +154,7 @@ def _found(model: HeMF, drawn: SyntheticRatings, side: str) -> dict[str, Any]:
     }
 
 
-def _show(output: Output, facts: dict[str, Any]) -> None:
+def _show(output: Output, facts: Document) -> None:
     output.line("Withheld ratings", style="bold")
     output.line(
         f"  RMSE {facts['rmse']:.4f}; biases of users and films alone {facts['bias_rmse']:.4f}"

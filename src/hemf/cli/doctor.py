@@ -1,4 +1,4 @@
-"""``hemf doctor``: whether this machine is fit for work, and kernels compiled for later."""
+"""``hemf doctor``: check this machine and compile the kernels."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from hemf.cli.output import Output
+from hemf.cli.output import Document, Output
 
-NEEDED = ("numpy", "scipy", "numba", "pyarrow", "narwhals", "threadpoolctl", "rich", "matplotlib")
-WELCOME = ("pandas", "polars")
+if TYPE_CHECKING:
+    from hemf.kernels.compile import Kernel
+
+REQUIRED = ("numpy", "scipy", "numba", "pyarrow", "narwhals", "threadpoolctl", "rich", "matplotlib")
+OPTIONAL = ("pandas", "polars")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look at the machine has shown."""
+    """Result of a check."""
 
     check: str
     ok: bool
@@ -33,9 +36,8 @@ class Finding:
 def doctor(output: Output) -> None:
     """Check this machine and compile the kernels.
 
-    Looks at versions, cores, memory, BLAS and caches, and fits a little model.
-
-    The exit code is 1 when something is broken.
+    Checks versions, cores, memory, BLAS and caches, and fits a small model. The exit code is 1 if a
+    check fails.
     """
     findings = []
     for name, look in CHECKS.items():
@@ -71,8 +73,8 @@ def _versions() -> str:
     from hemf import __version__
 
     found = [f"hemf {__version__}"]
-    found += [f"{name} {importlib.metadata.version(name)}" for name in NEEDED]
-    for name in WELCOME:
+    found += [f"{name} {importlib.metadata.version(name)}" for name in REQUIRED]
+    for name in OPTIONAL:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -87,13 +89,10 @@ def _cores() -> str:
 
 
 def _memory() -> str:
-    if not hasattr(os, "sysconf"):
-        return "not told by this system"
-    page = os.sysconf("SC_PAGE_SIZE")
-    parts = [f"{page * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GB"]
-    if "SC_AVPHYS_PAGES" in os.sysconf_names:
-        parts.append(f"{page * os.sysconf('SC_AVPHYS_PAGES') / 2**30:.1f} GB free")
-    return ", ".join(parts)
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return f"{memory.total / 2**30:.1f} GB, {memory.available / 2**30:.1f} GB free"
 
 
 def _blas() -> str:
@@ -104,7 +103,7 @@ def _blas() -> str:
 
     np.eye(2) @ np.eye(2)  # loads it
 
-    def blas() -> list[dict[str, Any]]:
+    def blas() -> list[Document]:
         return [library for library in threadpool_info() if library["user_api"] == "blas"]
 
     with one_blas_thread():
@@ -147,18 +146,16 @@ def _try_to_write(folder: Path) -> None:
 
 
 def _kernels() -> str:
-    """Compile every kernel for float32 storage, so that nothing compiles in a request."""
+    """Compile every kernel for float32 storage."""
     import numpy as np
 
-    names = []
     for kernel in kernels():
         kernel.compiled(np.float32)
-        names.append(kernel.__name__)
-    return f"{', '.join(names)} for float32"
+    return f"{', '.join(kernel.__name__ for kernel in kernels())} for float32"
 
 
-def kernels() -> list[Any]:
-    """Every kernel there is.
+def kernels() -> list[Kernel]:
+    """Return all kernels.
 
     >>> "coupled_rows" in [kernel.__name__ for kernel in kernels()]
     True
@@ -178,7 +175,7 @@ def kernels() -> list[Any]:
 
 
 def _fit() -> str:
-    """Fit a little model with one thread and with two: good predictions, and the same ones."""
+    """Fit a small model with one thread and with two; the predictions must be equal and good."""
     import numpy as np
 
     from hemf import HeMF, evaluation
@@ -186,14 +183,13 @@ def _fit() -> str:
 
     drawn = datasets.draw(200, 100, density=0.3, rng=0)
     table = (drawn.users, drawn.items, drawn.ratings)
-    # A loose tolerance: it settles in a few sweeps.
-    settings: dict[str, Any] = {"n_factors": 5, "tol": 0.1, "rng": 0}
+    settings: Document = {"n_factors": 5, "tol": 0.1, "rng": 0}
     answers = [HeMF(**settings, n_jobs=n_jobs).fit(table).predict(*table[:2]) for n_jobs in (1, 2)]
     error = evaluation.rmse(drawn.ratings, answers[0])
     if not np.array_equal(*answers):
         raise RuntimeError("one thread and two give different predictions")
     if not error < drawn.ratings.std():
-        raise RuntimeError(f"RMSE {error:.3f} of a little model is that of guessing")
+        raise RuntimeError(f"RMSE {error:.3f} of a small model is that of guessing")
     return f"RMSE {error:.3f} with noise of {drawn.noise:g}, the same with one thread and two"
 
 
@@ -208,4 +204,4 @@ CHECKS: dict[str, Callable[[], str]] = {
     "kernels": _kernels,
     "a little model": _fit,
 }
-"""What is looked at: name, and a function that says what it found or raises."""
+"""Checks by name: functions that return a description or raise."""

@@ -1,72 +1,62 @@
-"""``hemf fit``: learn a model from ratings, keep it, and draw how it went."""
+"""``hemf fit``: fit a model and save it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
-from hemf.cli.output import READ, WRITTEN, Output
+from hemf.cli.output import WRITTEN, Document, Output
 
 if TYPE_CHECKING:
     from hemf import HeMF
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        help="Ratings: CSV, TSV, Parquet or .dat file, or the name of a data set.", metavar="DATA"
-    ),
-    READ,
-]
-
 
 def fit(
     output: Output,
-    data: Data,
+    data: arguments.Data,
     model_file: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="M", help="Where to keep the model."),
+        typer.Option("--output", "-o", metavar="M", help="Model file to write."),
         WRITTEN,
         ".hemf",
     ],
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="R.html", help="Where to write a report with pictures."),
+        typer.Option("--report", metavar="R.html", help="HTML report to write."),
         WRITTEN,
         ".html",
     ] = None,
-    user_features: UserFeatures = None,
-    item_features: ItemFeatures = None,
+    user_features: arguments.UserFeatures = None,
+    item_features: arguments.ItemFeatures = None,
     settings: arguments.Settings = None,
     seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
     n_jobs: arguments.Jobs = None,
 ) -> None:
-    """Learn from ratings and keep the model in a file.
+    """Fit a model to ratings and save it.
 
-    Files of features may be several for each side. Numbers count as such, text by its values, and
-    Action|Comedy is two labels.
+    There may be several files of features for each side. Columns of numbers are numeric features,
+    other columns are categories; Action|Comedy is two labels.
     """
-    from hemf._files import file_lock
-    from hemf.cli.progress import FitProgress, warm_up
+    from hemf.cli.models import MODELS, warm_up
     from hemf.persistence.model import check_ids
 
-    model = arguments.new_model(settings, seed, n_jobs)
+    model = cast("HeMF", MODELS["hemf"].new(settings, seed, n_jobs))
     read = [data, *(user_features or ()), *(item_features or ())]
     arguments.check_writable(model_file, apart_from=read, regular=True)
     arguments.check_writable(report, apart_from=[*read, model_file])
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
     check_ids(ratings)
-    features = read_features(output, ratings, columns, user=user_features, item=item_features)
+    features = arguments.read_features(
+        output, ratings, columns, user=user_features, item=item_features
+    )
     warm_up(output, model)
-    with file_lock(model_file, waiting=output.remark):
-        with FitProgress(output) as progress:
-            model.fit(ratings, callbacks=[progress], **features)
-        with output.status(f"writing {model_file}"):
-            model.save(model_file)
+    fit_and_save(output, model_file, partial(model.fit, ratings, **features))
     if report is not None:
         from hemf.report.model import write_report
 
@@ -76,8 +66,21 @@ def fit(
     output.result(document, lambda: _show(output, model, model_file, report))
 
 
-def summary(model: HeMF) -> dict[str, Any]:
-    """Figures of a fitted model that a person or a script asks for first."""
+def fit_and_save(output: Output, path: Path, fit: Callable[..., HeMF]) -> HeMF:
+    """Fit with progress, and save the model under the lock of its file."""
+    from hemf._files import file_lock
+    from hemf.cli.progress import FitProgress
+
+    with file_lock(path, waiting=output.remark):
+        with FitProgress(output) as progress:
+            model = fit(callbacks=[progress])
+        with output.status(f"writing {path}"):
+            model.save(path)
+    return model
+
+
+def summary(model: HeMF) -> Document:
+    """Return the main figures of a fitted model."""
     last = model.history_[-1]
     held = [r.validation_rmse for r in model.history_ if r.validation_rmse is not None]
     return {

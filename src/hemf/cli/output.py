@@ -1,4 +1,4 @@
-"""Where a command's words go: its result to stdout, everything else to stderr."""
+"""Output of commands: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self, TypeAlias
 
 import numpy as np
 import typer
@@ -23,28 +23,35 @@ from hemf.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hemf._typing import AnyArray, ArrowArray
 
-UNLIMITED = 10_000  # columns, where nobody's screen is the limit
+
+UNLIMITED = 10_000  # columns, off a terminal
+Document: TypeAlias = dict[str, Any]
+"""A JSON document."""
+Values: TypeAlias = "Sequence[object] | AnyArray"
+Columns: TypeAlias = Mapping[str, Values]
+"""Columns of a table by name."""
 
 
 class Output:
-    """What a command prints with.
+    """Output of a command.
 
-    With ``json`` the result is one JSON document and nothing else is said but errors and warnings
-    of likely mistakes; ``quiet`` leaves out progress, remarks and warnings.
+    With ``json`` the result is one JSON document, and only errors and warnings of likely mistakes
+    are printed besides; ``quiet`` leaves out progress, remarks and warnings.
     """
 
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
         self.json = json
         self.quiet = quiet
         self.silent = json or quiet
-        # Asked now: while Rich draws, another stream stands there, which may not know.
+        # Now: while Rich draws, sys.stderr is another stream.
         self.live = not self.silent and sys.stderr.isatty()
-        """Whether someone is watching: progress may be drawn."""
+        """Whether progress is drawn on a terminal."""
         self.aside = False
-        """Whether stdout is taken by a file, so that everything else goes to stderr."""
+        """Whether stdout holds a file, so that everything else goes to stderr."""
         self.aliases: dict[str, str] = {}
-        """Names of temporary files, and what to call them."""
+        """Temporary files and their names in messages."""
 
     @cached_property
     def screen(self) -> Console:
@@ -55,8 +62,8 @@ class Output:
     def _page(self) -> Console:
         return _console()
 
-    def result(self, document: Mapping[str, Any], show: Callable[[], None]) -> None:
-        """Print the result: the document with --json, else whatever ``show`` prints."""
+    def result(self, document: Mapping[str, object], show: Callable[[], None]) -> None:
+        """Print the document with --json, otherwise call ``show``."""
         if self.json:
             self.document(document)
         else:
@@ -67,42 +74,38 @@ class Output:
         columns: Columns,
         show: Callable[[], None],
         *,
-        document: Mapping[str, Any],
+        document: Mapping[str, object],
         format: Format | None = None,
     ) -> None:
-        """Print a result of many rows, the same in each of its forms.
-
-        With --json that is the document. On a terminal it is what ``show`` prints, for people; off
-        a terminal, or with ``format``, all rows of the ``columns``, for machines.
-        """
+        """Print a table: the document with --json, ``show`` on a terminal, else all rows."""
         if self.json and format is not None:
             raise ParameterError("--json and --format exclude each other; give one of them")
         if self.json:
             self.document(document)
-        elif self.for_people(format):
+        elif self.is_table(format):
             show()
         else:
             self.write_rows(columns, format)
 
-    def for_people(self, format: Format | None = None) -> bool:
-        """Whether rows are shown as a table rather than written for machines."""
+    def is_table(self, format: Format | None = None) -> bool:
+        """Whether rows are shown as a table rather than written as a file."""
         return not self.json and (self.aside or (format is None and sys.stdout.isatty()))
 
     def write_rows(self, columns: Columns, format: Format | None = None) -> None:
-        """Write all rows to stdout, as CSV unless another format was asked for."""
+        """Write all rows to stdout, as CSV by default."""
         self.check_binary(format)
         sys.stdout.flush()
         write_rows(sys.stdout.buffer, columns, format or "csv")
         sys.stdout.buffer.flush()
 
     def check_binary(self, format: Format | None) -> None:
-        """Complain of rows that a terminal cannot show."""
+        """Reject rows that a terminal cannot show."""
         if format == "parquet" and sys.stdout.isatty():
             raise ParameterError(
-                "--format parquet is not for terminals; send it to a file, or to another program"
+                "--format parquet is not for terminals; write it to a file or a pipe"
             )
 
-    def document(self, document: Mapping[str, Any]) -> None:
+    def document(self, document: Mapping[str, object]) -> None:
         """Print one JSON document."""
         text = json.dumps(plain(document), indent=2, allow_nan=False)
         if self.aside:
@@ -118,15 +121,17 @@ class Output:
         self._page.print(text, style=style, soft_wrap=True)
 
     def table(
-        self, headers: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()
+        self, headers: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()
     ) -> None:
-        """Print a table; the columns in ``numbers`` stand right, and nothing is cut off."""
+        """Print a table; the columns in ``numbers`` are right-aligned."""
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for place, header in enumerate(headers):
-            side: Any = "right" if place in numbers else "left"
-            table.add_column(header, justify=side, overflow="fold")
+            if place in numbers:
+                table.add_column(header, justify="right", overflow="fold")
+            else:
+                table.add_column(header, overflow="fold")
         for row in rows:
             table.add_row(*map(str, row))
         with self._page.capture() as drawn:
@@ -135,31 +140,31 @@ class Output:
             print(line.rstrip(), file=sys.stderr if self.aside else sys.stdout)
 
     def remark(self, text: str) -> None:
-        """Say something on stderr, unless silence was asked for."""
+        """Print a remark on stderr, unless --json or --quiet."""
         if not self.silent:
-            self._say(text)
+            self._print(text)
 
     def warning(self, text: str) -> None:
-        """Warn on stderr of a likely mistake, also with --json, unless --quiet was asked for."""
+        """Print a warning of a likely mistake on stderr, unless --quiet."""
         if not self.quiet:
-            self._say(f"warning: {text}")
+            self._print(f"warning: {text}")
 
     def error(self, text: str) -> None:
-        """Say on stderr what went wrong, whatever was asked for."""
-        self._say(f"hemf: {text}")
+        """Print an error on stderr."""
+        self._print(f"hemf: {text}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(self.named(text), file=sys.stderr, flush=True)
 
     def named(self, text: str) -> str:
-        """Return a text with temporary files called what they stand for."""
+        """Return a text with temporary files replaced by their names."""
         for path, name in self.aliases.items():
             text = text.replace(path, name)
         return text
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Show on the terminal that something is going on."""
+        """Show a text on the terminal during some work."""
         if self.live:
             with self.screen.status(self.named(text)):
                 yield
@@ -180,12 +185,8 @@ def _console(*, stderr: bool = False) -> Console:
     )
 
 
-# ------------------------------------------------------------------------------------------------
-# Values as JSON knows them.
-
-
 def plain(value: Any) -> Any:
-    """Return the value with nothing in it but what JSON knows; NaN and infinities are null.
+    """Return a value made of JSON types; NaN and infinities are null.
 
     >>> plain({"mean": np.float32(0.5), 3: np.array([1, 2]), "std": float("nan")})
     {'mean': 0.5, '3': [1, 2], 'std': None}
@@ -206,11 +207,11 @@ def plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------
-# Tables as files: CSV, TSV, JSON lines and Parquet, to be read again by any of the commands.
+# Tables as files: CSV, TSV, JSON lines and Parquet.
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """Format of rows."""
 
     csv = "csv"
     jsonl = "jsonl"
@@ -221,20 +222,19 @@ RowFormat = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="How to write the rows: all of them. As csv unless stdout is a terminal.",
+        help="Format of the rows, all of them; csv unless stdout is a terminal.",
     ),
 ]
 
-Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 ENDINGS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
     ".pq": "parquet",
 }  # fmt: skip
-_ROWS = 1 << 16  # that are put into words at a time
+_ROWS = 1 << 16  # formatted at a time
 
 
 def check_table_name(path: Path | None, format: Format | None = None) -> None:
-    """Complain of a file name that does not say what to write.
+    """Reject a file name that does not end in a known format.
 
     >>> check_table_name(Path("ratings.xls"))
     Traceback (most recent call last):
@@ -262,7 +262,7 @@ def write_table(path: Path, columns: Columns, format: Format | None = None) -> N
 
 
 def write_rows(stream: BinaryIO, columns: Columns, kind: str = "csv") -> None:
-    r"""Write columns to a stream, piece by piece.
+    r"""Write columns to a stream.
 
     >>> import io
     >>> stream = io.BytesIO()
@@ -293,13 +293,13 @@ def write_rows(stream: BinaryIO, columns: Columns, kind: str = "csv") -> None:
         stream.write(sink.getvalue())
 
 
-def columns_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+def columns_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, list[object]]:
     """Return rows as columns.
 
     >>> columns_of(("user", "mean"), [("ann", 1.5), ("bob", 2.0)])
     {'user': ['ann', 'bob'], 'mean': [1.5, 2.0]}
     """
-    columns: dict[str, list[Any]] = {name: [] for name in names}
+    columns: dict[str, list[object]] = {name: [] for name in names}
     for row in rows:
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
@@ -316,8 +316,8 @@ def _json_lines(columns: Columns) -> Iterator[bytes]:
             yield json.dumps(record).encode() + b"\n"
 
 
-def _arrow(values: Sequence[Any] | np.ndarray[Any, Any], name: str) -> Any:
-    """Ids of one type keep it; ids of several become text, as a column has one type."""
+def _arrow(values: Values, name: str) -> ArrowArray:
+    """Return a column; values of several types become text."""
     import pyarrow as pa
 
     if isinstance(values, np.ndarray) and values.dtype != object:
@@ -330,45 +330,39 @@ def _arrow(values: Sequence[Any] | np.ndarray[Any, Any], name: str) -> Any:
         if kinds <= {int, float} and name not in ("user", "item", "id"):
             return pa.array(listed, pa.float64())
     except UnicodeEncodeError as error:
-        raise _not_unicode(error.object) from error
+        message = f"{error.object!r} is half a character and cannot be written as UTF-8"
+        raise DataError(message, value=error.object) from error
     except OverflowError:
         pass  # integers of more than 64 bits
     return pa.array([None if value is None else _text(value) for value in listed], pa.string())
 
 
-def _listed(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[Any]:
+def _listed(values: Values) -> list[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
-def _text(value: Any) -> str:
-    """Return a value as one field: settings and lists as JSON, everything else as it prints."""
+def _text(value: object) -> str:
+    """Return a value as a field: dicts and lists as JSON, others as text."""
     nested = isinstance(value, (dict, list))
     return json.dumps(plain(value), ensure_ascii=False) if nested else str(value)
 
 
-def _not_unicode(text: str) -> DataError:
-    return DataError(f"{text!r} is half a character and cannot be written as UTF-8", value=text)
-
-
 # ------------------------------------------------------------------------------------------------
-# ``-`` in the place of a file: standard input, or standard output.
-#
-# This is the only place that knows ``-``: commands and the library get names of files.
+# ``-`` instead of a file: standard input or output. Commands get names of temporary files.
 
 
 STANDARD = "-"
 READ = "a file that is read"
-"""Marks parameters, by ``Annotated``, for which ``-`` is standard input."""
+"""Marks a parameter, with ``Annotated``: ``-`` is standard input."""
 WRITTEN = "a file that is written"
-"""Marks parameters for which ``-`` is standard output."""
+"""Marks a parameter: ``-`` is standard output."""
 
 
 class StandardFiles:
-    """Stand-ins for ``-`` among the arguments of a command: files in a temporary folder.
+    """Temporary files for ``-`` among the arguments of a command.
 
-    Readers look at a file more than once and writers write it in any order, which pipes do not
-    allow. Files are written whole or not at all: what is there when the command ends, as a file
-    with a name would be, is copied to standard output.
+    Pipes cannot be read twice or written in any order. The file that exists when the command ends
+    is copied to standard output.
     """
 
     def __init__(self, output: Output) -> None:
@@ -388,8 +382,8 @@ class StandardFiles:
                     shutil.copyfileobj(file, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
 
-    def replaced(self, value: Any, marks: tuple[Any, ...]) -> Any:
-        """Return an argument with the stand-in for ``-``, if it is one of a file."""
+    def replaced(self, value: Any, marks: tuple[object, ...]) -> Any:
+        """Return an argument with ``-`` replaced by a temporary file."""
         if isinstance(value, list):
             return [self.replaced(entry, marks) for entry in value]
         if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
@@ -402,7 +396,7 @@ class StandardFiles:
         if READ in marks:
             return type(value)(self._copy_of_input())
         if WRITTEN in marks:
-            suffix = next((mark for mark in marks if str(mark).startswith(".")), "")
+            suffix = next((str(mark) for mark in marks if str(mark).startswith(".")), "")
             return type(value)(self._for_output(suffix))
         return value
 

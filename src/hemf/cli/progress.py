@@ -1,4 +1,4 @@
-"""How far a command has come, told on stderr: live on a terminal, a line now and then elsewhere."""
+"""Progress of a command on stderr: live on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -7,174 +7,47 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from hemf.baselines import EpochReport
-    from hemf.batch.callbacks import SweepReport
-    from hemf.cli.arguments import Learner
+    from rich.console import RenderableType
+
     from hemf.cli.output import Output
     from hemf.evaluation import Prequential
-    from hemf.samplers import SampleReport
 
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_PICTURES = 0.125
 SECONDS_BEFORE_COUNTING = 2.0
-LATENCIES_SHOWN = 50_000  # that a passing picture is drawn from
+LATENCIES_SHOWN = 50_000  # sample for live quantiles
+COUNTERS = {"sweep": "max_sweeps", "epoch": "epochs", "iteration": "iterations"}
+"""Fields of reports: the number of steps done, and their total."""
+STREAM_FIGURES = ("RMSE", "last\n10,000", "ratings/s", "p50 µs", "p99 µs", "communities")
+"""Headers of `stream_figures`."""
 
 
-class FitProgress:
-    """Callback of a fit that shows sweep, bound, errors, communities and time left.
+class Report(Protocol):
+    """Report of a fit, of whatever model; see `COUNTERS` for further fields."""
 
-    Use as a context manager around the fit.
-    """
+    @property
+    def train_rmse(self) -> float:
+        """RMSE on the training ratings."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._said = time.monotonic()
-        self._live: Any = nullcontext()
-        if output.live:
-            from rich.live import Live
+    @property
+    def validation_rmse(self) -> float | None:
+        """RMSE on held-out ratings."""
 
-            self._live = Live(console=output.screen, transient=True, refresh_per_second=8)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.__exit__(*error)
-
-    def __call__(self, report: SweepReport) -> None:
-        """Show how the fit stands."""
-        if self._output.silent:
-            return
-        if self._output.live:
-            self._live.update(self._drawn(report))
-        elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
-            self._said = time.monotonic()
-            self._output.remark(
-                f"sweep {report.sweep}/{report.max_sweeps} · {figures(report)} · {outlook(report)}"
-            )
-
-    @staticmethod
-    def _drawn(report: SweepReport) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            Text(f"sweep {report.sweep:>3}/{report.max_sweeps}", style="bold"),
-            ProgressBar(total=report.max_sweeps, completed=report.sweep, width=32),
-            Text(outlook(report), style="dim"),
-        )
-        whole = Table.grid()
-        whole.add_row(bar)
-        whole.add_row(Text(figures(report)))
-        return whole
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
 
 
-def figures(report: SweepReport) -> str:
-    """Say bound, errors and communities of a sweep in one line.
-
-    >>> from hemf.batch.callbacks import SweepReport
-    >>> figures(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 0.1))
-    'ELBO -1,234 · RMSE 0.8100 · communities 4 × 3'
-    """
-    held_out = report.validation_rmse
-    parts = [f"ELBO {report.elbo:,.0f}", f"RMSE {report.train_rmse:.4f}"]
-    if held_out is not None:
-        parts.append(f"held-out {held_out:.4f}")
-    return " · ".join(
-        [*parts, f"communities {report.user_communities} × {report.item_communities}"]
-    )
-
-
-def outlook(report: SweepReport) -> str:
-    """Say what is still to come after a sweep.
-
-    >>> from hemf.batch.callbacks import SweepReport
-    >>> outlook(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 6.0))
-    'at most 3:14 left'
-    """
-    if report.trials_next:
-        return "trying merges and splits"
-    return f"at most {duration(time_left(report))} left"
-
-
-def time_left(report: SweepReport) -> float:
-    """Seconds until the last sweep allowed; a fit that settles sooner needs less."""
-    return report.seconds / report.sweep * (report.max_sweeps - report.sweep)
-
-
-def duration(seconds: float) -> str:
-    """Minutes and seconds.
-
-    >>> duration(83)
-    '1:23'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
-
-
-@contextmanager
-def rounds(output: Output) -> Iterator[Callable[[EpochReport | SampleReport], None]]:
-    """Yield a callback that shows epoch or iteration, error and time left of other models' fits."""
-    said, first = time.monotonic(), None
-    with output.screen.status("learning") if output.live else nullcontext() as shown:
-
-        def show(report: EpochReport | SampleReport) -> None:
-            nonlocal said, first
-            first = first or report
-            if shown is not None:
-                shown.update(standing(report, first))
-            elif time.monotonic() - said >= SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
-                output.remark(standing(report, first))
-
-        yield show
-
-
-def standing(
-    report: EpochReport | SampleReport, first: EpochReport | SampleReport | None = None
-) -> str:
-    """Say in one line how a fit stands, of a sampler or a baseline.
-
-    What went before the ``first`` report, such as a start, does not come again.
-
-    >>> from hemf.samplers import SampleReport
-    >>> first = SampleReport(1, 250, False, 0.99, None, 0.5, 30.0)
-    >>> standing(SampleReport(51, 250, False, 0.93, None, 0.5, 40.0), first)
-    'iteration 51/250 · RMSE 0.9300 · 0:40 left'
-    """
-    from hemf.baselines import EpochReport
-
-    if isinstance(report, EpochReport):
-        word, total = "epoch", report.epochs
-    else:
-        word, total = "iteration", report.iterations
-    done, before = _done(report), 0 if first is None else _done(first)
-    line = f"{word} {done}/{total} · RMSE {report.train_rmse:.4f}"
-    if done == before:  # the first one tells nothing of the pace
-        return line
-    pace = (report.seconds - (0.0 if first is None else first.seconds)) / (done - before)
-    return f"{line} · {duration(pace * (total - done))} left"
-
-
-def _done(report: EpochReport | SampleReport) -> int:
-    from hemf.baselines import EpochReport
-
-    return report.epoch if isinstance(report, EpochReport) else report.iteration
-
-
-class LivePicture:
-    """A picture in a terminal that changes while something is at work; a context manager."""
+class LiveDisplay:
+    """Display that is redrawn while a command works; a context manager."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._begin = self._said = time.monotonic()
+        self._begin = self._shown = time.monotonic()
         self._live: Any = nullcontext()
         if output.live:
             from rich.live import Live
@@ -188,12 +61,121 @@ class LivePicture:
     def __exit__(self, *error: object) -> None:
         self._live.__exit__(*error)
 
+    def _show(
+        self, draw: Callable[[], RenderableType], line: Callable[[], str], *, now: bool = False
+    ) -> None:
+        """Draw, or print a line, if enough time has passed since the last time or ``now``."""
+        if self._output.silent:
+            return
+        wait = SECONDS_BETWEEN_PICTURES if self._output.live else SECONDS_BETWEEN_LINES
+        if not now and time.monotonic() - self._shown < wait:
+            return
+        self._shown = time.monotonic()
+        if self._output.live:
+            self._live.update(draw(), refresh=True)
+        else:
+            self._output.remark(line())
 
-class StreamProgress(LivePicture):
-    """Shows how a model gets on with a stream, below the models that are through with it.
 
-    Use as a context manager around the stream, and hand it to `Prequential.run`. The picture is
-    changed between two steps of the stream and never during one, whose time is being taken.
+class FitProgress(LiveDisplay):
+    """Callback of a fit that shows steps, errors, communities and time left."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self._first: Report | None = None
+
+    def __call__(self, report: Report) -> None:
+        """Show a report."""
+        first = self._first = self._first or report
+        word, done, total = position(report)
+        left = outlook(report, first)
+
+        def line() -> str:
+            return " · ".join(filter(None, [f"{word} {done}/{total}", figures(report), left]))
+
+        self._show(
+            lambda: _bar(f"{word} {done:>3}/{total}", done, total, left, figures(report)), line
+        )
+
+
+def _bar(title: str, done: int, total: int, left: str, *below: RenderableType) -> RenderableType:
+    """Return a progress bar with other things below."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        Text(title, style="bold"),
+        ProgressBar(total=total, completed=done, width=32),
+        Text(left, style="dim"),
+    )
+    whole = Table.grid()
+    for part in (bar, *below):
+        whole.add_row(part)
+    return whole
+
+
+def position(report: Report) -> tuple[str, int, int]:
+    """Return the name of a step, the number of steps done, and their total.
+
+    >>> from hemf.baselines import EpochReport
+    >>> position(EpochReport(1, 30, 0.93, 0.05, 0.2))
+    ('epoch', 1, 30)
+    """
+    name = next(name for name in COUNTERS if hasattr(report, name))
+    return name, getattr(report, name), getattr(report, COUNTERS[name])
+
+
+def figures(report: Report) -> str:
+    """Return bound, errors and communities in one line, as far as the report has them.
+
+    >>> from hemf.batch.callbacks import SweepReport
+    >>> figures(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 0.1))
+    'ELBO -1,234 · RMSE 0.8100 · communities 4 × 3'
+    """
+    elbo, users = getattr(report, "elbo", None), getattr(report, "user_communities", None)
+    parts = [] if elbo is None else [f"ELBO {elbo:,.0f}"]
+    parts.append(f"RMSE {report.train_rmse:.4f}")
+    if report.validation_rmse is not None:
+        parts.append(f"held-out {report.validation_rmse:.4f}")
+    if users is not None:
+        parts.append(f"communities {users} × {getattr(report, 'item_communities', None)}")
+    return " · ".join(parts)
+
+
+def outlook(report: Report, first: Report) -> str:
+    """Return the time left, from the pace since the first report.
+
+    >>> from hemf.samplers import SampleReport
+    >>> first = SampleReport(1, 250, False, 0.99, None, 0.5, 30.0)
+    >>> outlook(SampleReport(51, 250, False, 0.93, None, 0.5, 40.0), first)
+    '0:40 left'
+    """
+    if getattr(report, "trials_next", False):
+        return "trying merges and splits"
+    (word, done, total), (_, before, _) = position(report), position(first)
+    if done == before:
+        return ""
+    pace = (report.seconds - first.seconds) / (done - before)
+    most = "at most " if word == "sweep" else ""  # a fit may converge earlier
+    return f"{most}{duration(pace * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return minutes and seconds.
+
+    >>> duration(83)
+    '1:23'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+class StreamProgress(LiveDisplay):
+    """Callback of `Prequential.run` that shows a stream below the models that have finished.
+
+    It draws between two steps of the stream, never during one that is timed.
     """
 
     def __init__(self, output: Output, name: str, finished: Sequence[Sequence[str]] = ()) -> None:
@@ -202,39 +184,26 @@ class StreamProgress(LivePicture):
         self._finished = finished
 
     def __call__(self, stream: Prequential) -> None:
-        """Show how the stream stands, if it is time to."""
+        """Show the stream."""
         if self._output.silent:
             return
-        now = time.monotonic()
-        wait = SECONDS_BETWEEN_PICTURES if self._output.live else SECONDS_BETWEEN_LINES
-        if now - self._said < wait:
-            return
-        self._said = now
-        if self._output.live:
-            self._live.update(self._drawn(stream), refresh=True)
-        else:
+        place = f"{self._name}  {stream.ratings:,}/{stream.length:,}"
+
+        def line() -> str:
             rmse, recent, rate, p50, p99, communities = stream_figures(stream)
-            self._output.remark(
-                f"{self._place(stream)} · RMSE {rmse} · last 10,000 {recent} · {rate} ratings/s · "
+            return (
+                f"{place} · RMSE {rmse} · last 10,000 {recent} · {rate} ratings/s · "
                 f"p50 {p50} µs · p99 {p99} µs · communities {communities} · {newcomers(stream)}"
             )
 
-    def _place(self, stream: Prequential) -> str:
-        return f"{self._name}  {stream.ratings:,}/{stream.length:,}"
+        self._show(lambda: self._drawn(stream, place), line)
 
-    def _drawn(self, stream: Prequential) -> Any:
-        from rich.progress_bar import ProgressBar
+    def _drawn(self, stream: Prequential, place: str) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
         elapsed = time.monotonic() - self._begin
         left = elapsed / stream.ratings * (stream.length - stream.ratings)
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            Text(self._place(stream), style="bold"),
-            ProgressBar(total=stream.length, completed=stream.ratings, width=24),
-            Text(f"{duration(left)} left", style="dim"),
-        )
         figures = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         figures.add_column("model", overflow="fold")
         for header in STREAM_FIGURES:
@@ -242,21 +211,14 @@ class StreamProgress(LivePicture):
         for row in self._finished:
             figures.add_row(*row, style="dim")
         figures.add_row(self._name, *stream_figures(stream))
-        whole = Table.grid()
-        whole.add_row(bar)
-        whole.add_row(figures)
-        whole.add_row(Text(newcomers(stream), style="dim"))
-        return whole
-
-
-STREAM_FIGURES = ("RMSE", "last\n10,000", "ratings/s", "p50 µs", "p99 µs", "communities")
-"""What `stream_figures` are; short, for several models beside one another."""
+        new = Text(newcomers(stream), style="dim")
+        return _bar(place, stream.ratings, stream.length, f"{duration(left)} left", figures, new)
 
 
 def stream_figures(stream: Prequential, *, exact: bool = False) -> list[str]:
-    """Return the figures of a stream so far as texts, in the order of `STREAM_FIGURES`.
+    """Return the figures of a stream as texts, in the order of `STREAM_FIGURES`.
 
-    Latencies are looked up in all of them if ``exact``, otherwise estimated from some.
+    Latencies are quantiles of all of them if ``exact``, otherwise of a sample.
     """
     p50, p99 = stream.latency(0.5, 0.99, most=None if exact else LATENCIES_SHOWN)
     communities = stream.communities
@@ -271,12 +233,12 @@ def stream_figures(stream: Prequential, *, exact: bool = False) -> list[str]:
 
 
 def newcomers(stream: Prequential) -> str:
-    """Say how many users and items a stream has brought so far."""
+    """Return the numbers of new users and items."""
     return f"{stream.new_users:,} new users, {stream.new_items:,} new items"
 
 
 def microseconds(seconds: float) -> str:
-    """Write a short time in microseconds.
+    """Return a short time in microseconds.
 
     >>> microseconds(0.00123), microseconds(1.234e-6)
     ('1,230', '1.2')
@@ -284,50 +246,23 @@ def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:,.{1 if seconds < 1e-5 else 0}f}"
 
 
-def warm_up(output: Output, model: Learner, *, online: bool = False) -> None:
-    """Have the kernels that this model needs compiled, or loaded from the cache.
-
-    A fit of a few ratings does it, so that the fit proper shows how fast it really is; where it
-    will learn ``online``, a short stream as well.
-    """
-    from hemf.kernels import compile
-
-    quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
-    quick |= {"samples": 1, "burn_in": 0}
-    quick["rating_range"] = None  # the few ratings may be outside the one chosen
-    given = model.get_params()
-    chosen = {name: quick.get(name, value) for name, value in given.items()}
-    pairs = [(user, item) for user in range(3) for item in range(3)]
-    ratings = [(user, item, float(user + item), user) for user, item in pairs]
-    with output.status("getting ready (the first run compiles kernels: up to a minute)"):
-        small = type(model)(**chosen).fit(ratings)
-        small.predict([0], [0])
-        if given.get("moods"):
-            compile.compile_moods(given["dtype"])  # a single sweep does not get to them
-        if online:
-            learner: Any
-            for learner in (small, type(model)(**chosen)):
-                learner.predict_then_learn(ratings, return_seconds=True)
-                learner.partial_fit([(user + 9, *others) for user, *others in ratings])
-
-
 @contextmanager
 def counted(output: Output, text: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that shows how many of how many are done, once it has taken a while."""
-    begin = said = time.monotonic()
-    with nullcontext() if not output.live else output.screen.status(text) as shown:
+    """Yield a callback that shows how many of how many are done, after some seconds."""
+    begin = shown = time.monotonic()
+    with nullcontext() if not output.live else output.screen.status(text) as status:
 
         def show(done: int, total: int) -> None:
-            nonlocal said
+            nonlocal shown
             now = time.monotonic()
             left = duration((now - begin) / done * (total - done))
             line = f"{text}  {done:,}/{total:,} · {left} left"
             if now - begin < SECONDS_BEFORE_COUNTING:
                 return
-            if shown is not None:
-                shown.update(line)
-            elif now - said >= SECONDS_BETWEEN_LINES:
-                said = now
+            if status is not None:
+                status.update(line)
+            elif now - shown >= SECONDS_BETWEEN_LINES:
+                shown = now
                 output.remark(line)
 
         yield show
@@ -335,25 +270,18 @@ def counted(output: Output, text: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a callback that shows how much of a data set has arrived."""
+    """Yield a callback that shows the progress of a download."""
     if not output.live:
         yield lambda done, total: None
         return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich import progress
 
-    with Progress(
-        TextColumn(f"fetching {name}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+    with progress.Progress(
+        progress.TextColumn(f"fetching {name}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
         console=output.screen,
         transient=True,
     ) as bar:
@@ -361,18 +289,14 @@ def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], 
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
-# ------------------------------------------------------------------------------------------------
-# Kernels that are compiled on another core while this one is busy with something else.
-
-
-PATIENCE = 180.0  # seconds until they are no longer waited for
+COMPILE_TIMEOUT = 180.0  # seconds
 
 
 @contextmanager
 def compiling() -> Iterator[Callable[[], object]]:
-    """Have the kernels of online learning compiled; yield a function that waits until they are.
+    """Compile the kernels of online learning in another process; yield a function that waits.
 
-    Should that fail they are compiled where they are needed, which takes longer and no more.
+    If that fails, they are compiled where they are needed.
     """
     try:
         process = subprocess.Popen(
@@ -385,7 +309,7 @@ def compiling() -> Iterator[Callable[[], object]]:
 
     def wait() -> None:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(COMPILE_TIMEOUT)
 
     try:
         yield wait

@@ -1,21 +1,22 @@
-"""``hemf reproduce``: the paper's tables and figures, run again."""
+"""``hemf reproduce``: run the paper's experiments."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf import __version__
 from hemf.cli import arguments
-from hemf.cli.output import STANDARD, Output
+from hemf.cli.output import STANDARD, Document, Output
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
+    from hemf.experiments.analysis import Entry
     from hemf.experiments.runner import Plan, Task, Watch
 
 OUTPUT = Path("hemf-reproduce")
@@ -25,29 +26,27 @@ def reproduce(
     output: Output,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME", help="table1, figure4 to figure10, or all; several, too."),
+        typer.Argument(metavar="NAME", help="table1, figure4 to figure10, or all; may be several."),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes, not hours: fewer splits, samples, methods.")
     ] = False,
     folder: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Where results and report are kept."),
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of results and report."),
     ] = OUTPUT,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Where data sets are looked for first."),
+        typer.Option("--data", metavar="DIR", help="Folder to search for data sets first."),
     ] = None,
-    splits: Annotated[
-        int | None, typer.Option("--splits", min=1, help="Splits, instead of the usual number.")
-    ] = None,
+    splits: Annotated[int | None, typer.Option("--splits", min=1, help="Number of splits.")] = None,
     seed: arguments.Seed = 0,
 ) -> None:
-    """Run the paper's experiments again.
+    """Run the paper's experiments.
 
-    Writes every result to DIR/results.jsonl as soon as it is there, and a report that sets the
-    paper's numbers beside ours. The same command goes on where it was stopped. Data sets that are
-    not to be had are replaced by stand-ins, marked as such.
+    Writes every result to DIR/results.jsonl at once, and a report with the paper's numbers beside
+    ours. The same command continues where it was stopped. Data sets that are not available are
+    replaced by stand-ins, marked as such.
     """
     from hemf.experiments.catalog import chosen
     from hemf.experiments.report import REPORT, write_report
@@ -72,7 +71,7 @@ def reproduce(
         with _progress(output) as watch:
             run(planned, watch)
     except KeyboardInterrupt:
-        output.remark(f"finished results are in {folder / RESULTS}; the same command goes on")
+        output.remark(f"finished results are in {folder / RESULTS}; the same command continues")
         raise
     finally:
         results = Results(folder / RESULTS).by_key
@@ -98,10 +97,10 @@ def _check(folder: Path, data: Path | None) -> None:
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Watch]:
-    """Yield what shows the task at work, how far all have come, and the time left."""
+    """Yield a callback that shows the present task, the progress of all, and the time left."""
     from hemf.cli.progress import SECONDS_BETWEEN_LINES, duration
 
-    begin = said = time.monotonic()
+    begin = shown = time.monotonic()
 
     def left(share: float) -> str:
         if share <= 0.01:
@@ -111,9 +110,9 @@ def _progress(output: Output) -> Iterator[Watch]:
     if not output.live:
 
         def remark(task: Task, share: float, word: str) -> None:
-            nonlocal said
-            if time.monotonic() - said >= 2 * SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
+            nonlocal shown
+            if time.monotonic() - shown >= 2 * SECONDS_BETWEEN_LINES:
+                shown = time.monotonic()
                 output.remark(f"{100 * share:3.0f} % · {left(share)} · {_name(task)} · {word}")
 
         yield remark
@@ -126,11 +125,11 @@ def _progress(output: Output) -> Iterator[Watch]:
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=output.screen, transient=True) as bar:
-        shown = bar.add_task("begins", total=1.0)
+        row = bar.add_task("begins", total=1.0)
 
         def update(task: Task, share: float, word: str) -> None:
             text = f"{left(share)}  {_name(task)}  {word}"
-            bar.update(shown, completed=share, description=text)
+            bar.update(row, completed=share, description=text)
 
         yield update
 
@@ -140,11 +139,11 @@ def _name(task: Task) -> str:
 
 
 def _document(
-    planned: Plan, results: dict[str, Any], report: Path, seconds: float
-) -> dict[str, Any]:
+    planned: Plan, results: Mapping[str, Entry], report: Path, seconds: float
+) -> Document:
     from hemf.experiments.analysis import compare_all, findings, verdicts
 
-    document: dict[str, Any] = {
+    document: Document = {
         "version": __version__,
         "other_versions": planned.other_versions(results),
         "quick": planned.request.quick,
@@ -186,7 +185,7 @@ def _document(
     return document
 
 
-def _show(output: Output, planned: Plan, results: dict[str, Any], document: dict[str, Any]) -> None:
+def _show(output: Output, planned: Plan, results: Mapping[str, Entry], document: Document) -> None:
     from hemf.experiments.analysis import compare_all, findings, verdicts
     from hemf.experiments.report import group_title, in_one_table, table_of
 

@@ -1,4 +1,4 @@
-"""``hemf stream``: predict every rating of a stream, then learn it; one model or several."""
+"""``hemf stream``: predict every rating of a stream, then learn it, with one model or several."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hemf._files import expand_home
 from hemf.cli import arguments
-from hemf.cli.arguments import STREAMING, parse_model
-from hemf.cli.evaluate import learn
-from hemf.cli.output import READ, WRITTEN, Output, RowFormat, columns_of
+from hemf.cli.arguments import setting_name
+from hemf.cli.evaluate import fit_model
+from hemf.cli.models import STREAMING, Model, check_parameters, parse_model
+from hemf.cli.output import READ, WRITTEN, Document, Output, RowFormat, columns_of
 from hemf.errors import DuplicateWarning
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from hemf._typing import Array
+    from hemf._typing import AnyArray, Array, Int64Array
     from hemf.data.sources import Columns
-    from hemf.data.vocabulary import Vocabulary
     from hemf.evaluation import CurvePoint, Prequential
+    from hemf.evaluation.prequential import Learner
+
+    TestRows = tuple[AnyArray, ...]
+    """Users, items, ratings and maybe times."""
 
 
 class Order(StrEnum):
-    """In what order ratings come."""
+    """Order of the ratings."""
 
     time = "time"
     file = "file"
@@ -40,7 +40,7 @@ def stream(
     output: Output,
     data: Annotated[
         str,
-        typer.Option("--ratings", metavar="R", help="Ratings: a file or a data set's name."),
+        typer.Option("--ratings", metavar="R", help="Ratings: a file or the name of a data set."),
         READ,
     ],
     batch_size: Annotated[
@@ -59,8 +59,8 @@ def stream(
         typer.Option(
             "--model",
             metavar="NAME[:K=V,…]",
-            help=f"What learns, hemf unless said: {', '.join(STREAMING)}, with settings of its "
-            "own, as in sgd:step=0.08; may be repeated.",
+            help=f"Model, hemf by default: {', '.join(STREAMING)}, with settings, as in "
+            "sgd:step=0.08; may be repeated.",
         ),
     ] = None,
     warm_start: Annotated[
@@ -69,7 +69,7 @@ def stream(
     ] = 0.0,
     order: Annotated[
         Order | None,
-        typer.Option(help="How ratings come; unless said, by time if known, else as in the file."),
+        typer.Option(help="Order of the ratings; by default time if known, else file."),
     ] = None,
     test: Annotated[
         str | None,
@@ -81,7 +81,7 @@ def stream(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="P", help="Where to draw RMSE by ratings seen: P.html or P.png."),
+        typer.Option(metavar="P", help="Plot of the RMSE to write: P.html or P.png."),
         WRITTEN,
         ".html",
     ] = None,
@@ -93,35 +93,33 @@ def stream(
 ) -> None:
     """Predict each rating of a stream, then learn it.
 
-    Says how well and how fast each model did it. Times are those of predicting and learning:
-    reading, compiling, the warm start and the test ratings aside. With batches, p50 and p99 are
-    those of a batch. --history and --set are for the models that have such a parameter and do
-    not say otherwise themselves.
+    Reports the error and the speed of each model. Times are those of predicting and learning,
+    without reading, compiling, the warm start and the test ratings. With batches, p50 and p99 are
+    those of a batch. --history and --set apply to the models that have such a parameter and no
+    setting of their own for it.
     """
     from hemf.report.model import check_plot_name
 
     models = new_models(model_names or ["hemf"], settings, history, seed, n_jobs)
     if history is not None and not any("history" in model.get_params() for _, model in models):
-        output.remark(f"--history {history}: there is no model here that keeps any")
+        output.remark(f"--history {history}: none of these models has a history")
     check_plot_name(plot)
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
-    read = read_rows(output, data, columns)
-    rows = ordered(read, None if order is None else order.value, warm_start, limit, seed)
-    judged: tuple[Any, ...] | None = None
-    if test is not None:
-        judged = read_test(output, test, columns, read)
+    read = arguments.read_rows(output, data, columns)
+    rows = ordered(read, order and order.value, warm_start, limit, seed)
+    tested = None if test is None else read_test(output, test, columns, read)
     runs: list[Run] = []
     interrupted = False
     try:
         for name, model in models:
-            run(output, name, model, rows, batch_size, judged, runs)
+            run(output, name, model, rows, batch_size, tested, runs)
     except KeyboardInterrupt:
         if not runs:
             raise
         interrupted = True
-    said = description(rows, batch_size, runs[0])
+    summary = description(rows, batch_size, runs[0])
     if plot is not None:
-        draw(output, plot, runs, rows, Path(data).name, said)
+        draw(output, plot, runs, rows, Path(data).name, summary)
     document = {
         **(runs[0].document if len(models) == 1 else {}),
         "order": rows.order,
@@ -134,43 +132,42 @@ def stream(
     names = [name for name in runs[0].document if name != "curve"]
     output.rows(
         columns_of(names, ([done.document[name] for name in names] for done in runs)),
-        lambda: show(output, said, runs),
+        lambda: show(output, summary, runs),
         document=document,
         format=format,
     )
     if plot is not None:
-        (output.line if output.for_people(format) else output.remark)(f"plot: {plot}")
+        (output.line if output.is_table(format) else output.remark)(f"plot: {plot}")
     if interrupted:
         raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Ratings in the order in which they come; those before ``start`` are learnt in batch."""
+    """Ratings in their order; those before ``start`` are learnt in batch."""
 
-    users: NDArray[Any]
-    items: NDArray[Any]
+    users: AnyArray
+    items: AnyArray
     ratings: Array
-    times: NDArray[np.int64] | None
+    times: Int64Array | None
     start: int
     order: str
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is left of a stream when it is over, or was interrupted."""
+    """Measurements of a stream that has ended or was interrupted."""
 
     row: list[str]
-    """The name of the model and its figures, for people."""
+    """Name of the model and its figures, as texts."""
     curve: list[CurvePoint]
-    document: dict[str, Any]
-    """The same, for machines."""
+    document: Document
 
 
 def ordered(
     read: Columns, order: str | None, warm_start: float, limit: int | None, seed: int
 ) -> Rows:
-    """Return what was read in the order asked for, or by time where that is known."""
+    """Return ratings in the given order, by default by time."""
     from hemf.evaluation import stream_order, warm_start_size
 
     assert read.ratings is not None
@@ -188,15 +185,16 @@ def ordered(
 def run(
     output: Output,
     name: str,
-    model: Any,
+    model: Model,
     rows: Rows,
     batch_size: int,
-    test: tuple[Any, ...] | None,
+    test: TestRows | None,
     runs: list[Run],
 ) -> None:
-    """Let a model learn the stream and add what was measured to ``runs``, come what may."""
+    """Run a stream; add the measurements to ``runs``, also after an interruption."""
     from hemf import Ratings
-    from hemf.cli.progress import StreamProgress, stream_figures, warm_up
+    from hemf.cli.models import warm_up
+    from hemf.cli.progress import StreamProgress, stream_figures
     from hemf.evaluation import Prequential
 
     warm_up(output, model, online=True)
@@ -205,16 +203,21 @@ def run(
         beginning = tuple(column[: rows.start] for column in columns)
         if rows.times is not None and getattr(model, "moods", False):
             beginning += (rows.times[: rows.start],)
-        learn(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))
+        fit_model(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))
     stream = Prequential(
-        model, *columns, timestamps=rows.times, start=rows.start, batch_size=batch_size, test=test
+        cast("Learner", model),
+        *columns,
+        timestamps=rows.times,
+        start=rows.start,
+        batch_size=batch_size,
+        test=test,
     )
     try:
         with (
             StreamProgress(output, name, [done.row for done in runs]) as progress,
             warnings.catch_warnings(),
         ):
-            # A pair that comes twice in a batch is nothing to complain of batch after batch.
+            # Pairs that come twice are normal in a stream.
             warnings.simplefilter("ignore", DuplicateWarning)
             stream.run(progress)
     finally:
@@ -229,40 +232,27 @@ def new_models(
     history: str | None,
     seed: int,
     n_jobs: int | None,
-) -> list[tuple[str, Any]]:
-    """Return unfitted models by what was written for them, all of their settings checked."""
-    from hemf import HeMF
-    from hemf._options import online_options
-
-    arguments.parse_settings(settings)  # what is no setting at all is told as such
+) -> list[tuple[str, Model]]:
+    """Return unfitted models by their ``--model`` texts; all settings are checked."""
+    arguments.parse_settings(settings)  # an error for what is not a setting
     wanted = [parse_model(text, STREAMING) for text in texts]
     common = [*(settings or []), *([] if history is None else [f"history={history}"])]
-    known = {name: STREAMING[name](None, seed, n_jobs).get_params() for name, _ in wanted}
+    known = {name: STREAMING[name].new(None, seed, n_jobs).get_params() for name, _ in wanted}
     for setting in settings or ():
         if not any(setting_name(setting) in parameters for parameters in known.values()):
-            STREAMING[wanted[0][0]]([setting], seed, n_jobs)  # names those there are
+            STREAMING[wanted[0][0]].new([setting], seed, n_jobs)  # an error that lists parameters
     models = []
     for text, (name, own) in zip(texts, wanted, strict=True):
         named = {setting_name(setting) for setting in own}
         fitting = [s for s in common if setting_name(s) in known[name].keys() - named]
-        model = STREAMING[name]([*map(quoted, [*fitting, *own])], seed, n_jobs)
-        if isinstance(model, HeMF):
-            online_options(model)
+        model = STREAMING[name].new([*map(quoted, [*fitting, *own])], seed, n_jobs)
+        check_parameters(model, online=True)
         models.append((text, model))
     return models
 
 
-def setting_name(setting: str) -> str:
-    """Return the parameter that a setting is for.
-
-    >>> setting_name("n-factors=3")
-    'n_factors'
-    """
-    return setting.partition("=")[0].strip().replace("-", "_")
-
-
 def quoted(setting: str) -> str:
-    """Return a setting with the word none as a word where it is one of the history's modes.
+    """Return a setting with the word none in quotes if it is a mode of the history.
 
     >>> quoted("history=none"), quoted("evb=none")
     ("history='none'", 'evb=none')
@@ -271,56 +261,21 @@ def quoted(setting: str) -> str:
     return "history='none'" if is_mode else setting
 
 
-def read_rows(
-    output: Output,
-    data: str,
-    columns: str | None,
-    *,
-    users: Vocabulary | None = None,
-    items: Vocabulary | None = None,
-) -> Columns:
-    """Read ratings as they stand in a file or a data set: in order, and all of them.
-
-    `arguments.read_ratings` sorts them, and keeps one of each pair.
-    """
-    from hemf.data.sources import read_columns
-    from hemf.experiments import datasets
-
-    path = expand_home(data)
-    chosen = arguments.parse_columns(columns)
-    if data in datasets.names() and not path.is_file() and chosen is None:
-        from hemf.cli.progress import download
-
-        if datasets.cached(data) is None:
-            arguments.show_terms(output, datasets.find(data))
-        with download(output, data) as progress:
-            datasets.fetch(data, progress=progress)
-        with output.status(f"reading {data}"):
-            return read_columns(tuple(datasets.load(data)), users=users, items=items)
-    if not path.exists():
-        arguments.read_ratings(output, data, columns)  # says what is wrong with the name
-    with output.status(f"reading {data}"):
-        return read_columns(path, chosen, users=users, items=items)
-
-
-def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> tuple[Any, ...]:
-    """Read users, items, ratings and, if there are any, times to judge models on.
-
-    Ids are meant as those of the stream.
-    """
+def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> TestRows:
+    """Read users, items, ratings and times to test on; the stream decides the type of ids."""
+    from hemf.cli.models import id_columns
     from hemf.data.vocabulary import Vocabulary
 
     users, items = Vocabulary(), Vocabulary()
     users.add_coded(stream.users)
     items.add_coded(stream.items)
     withheld = arguments.read_ratings(output, test, columns, users=users, items=items)
-    user_rows, item_rows, ratings = withheld.triples()
     times = () if withheld.timestamps is None else (withheld.timestamps,)
-    return withheld.users.ids[user_rows], withheld.items.ids[item_rows], ratings, *times
+    return *id_columns(withheld), *times
 
 
-def measured(name: str, stream: Prequential) -> dict[str, Any]:
-    """Figures of a stream, those that others rely on first."""
+def measured(name: str, stream: Prequential) -> Document:
+    """Return the figures of a stream."""
     p50, p99 = stream.latency(0.5, 0.99)
     user_communities, item_communities = stream.communities or (None, None)
     return {
@@ -342,7 +297,7 @@ def measured(name: str, stream: Prequential) -> dict[str, Any]:
 
 
 def description(rows: Rows, batch_size: int, first: Run) -> str:
-    """Say what was streamed, and how."""
+    """Describe the stream."""
     facts = first.document
     how = "one by one" if batch_size == 1 else f"in batches of {batch_size:,}"
     start = f", after {rows.start:,} learnt in batch" if rows.start else ""
@@ -353,7 +308,7 @@ def description(rows: Rows, batch_size: int, first: Run) -> str:
 
 
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows of what was measured, for people."""
+    """Return headers and rows of the measurements."""
     from hemf.cli.progress import STREAM_FIGURES
 
     headers, rows = ["model", *STREAM_FIGURES], [run.row for run in runs]
@@ -368,7 +323,7 @@ def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
 def draw(
     output: Output, plot: Path, runs: Sequence[Run], rows: Rows, title: str, subtitle: str
 ) -> None:
-    """Draw the curves of all models into one file."""
+    """Plot the curves of all models."""
     from hemf.report.model import write_stream_plot
 
     headers, figures = table(runs)
@@ -384,8 +339,8 @@ def draw(
         )
 
 
-def show(output: Output, said: str, runs: Sequence[Run]) -> None:
-    """Print what was measured."""
+def show(output: Output, summary: str, runs: Sequence[Run]) -> None:
+    """Print the measurements."""
     headers, rows = table(runs)
-    output.line(said)
+    output.line(summary)
     output.table(headers, rows, numbers=range(1, len(headers)))

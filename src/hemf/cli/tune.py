@@ -1,33 +1,29 @@
-"""``hemf tune``: choose settings by held-out ratings, and say what they gain."""
+"""``hemf tune``: choose settings by held-out ratings."""
 
 from __future__ import annotations
 
 import shlex
-import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
-from hemf.cli.fit import Data, summary
-from hemf.cli.output import WRITTEN, Output, RowFormat
-from hemf.cli.progress import (
-    SECONDS_BETWEEN_LINES,
-    SECONDS_BETWEEN_PICTURES,
-    LivePicture,
-    duration,
-)
+from hemf.cli.fit import fit_and_save, summary
+from hemf.cli.models import MODELS
+from hemf.cli.output import WRITTEN, Document, Output, RowFormat
+from hemf.cli.progress import LiveDisplay, duration
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from hemf.tuning import Standing, Tuning
 
 
 class Criterion(StrEnum):
-    """What candidates are compared by."""
+    """Score that candidates are compared by."""
 
     rmse = "rmse"
     nlpd = "nlpd"
@@ -36,51 +32,57 @@ class Criterion(StrEnum):
 
 def tune(
     output: Output,
-    data: Data,
+    data: arguments.Data,
     tried: Annotated[
         list[str] | None,
         typer.Option(
             "--try",
             metavar="K=V1,V2,…",
-            help="Values of a parameter to try, instead of the usual choices; may be repeated.",
+            help="Values of a parameter to try, instead of the default choices; may be repeated.",
         ),
     ] = None,
     settings: arguments.Settings = None,
-    user_features: UserFeatures = None,
-    item_features: ItemFeatures = None,
+    user_features: arguments.UserFeatures = None,
+    item_features: arguments.ItemFeatures = None,
     by: Annotated[
-        Criterion, typer.Option(help="What counts: held-out RMSE or NLPD, or the fit's bound.")
+        Criterion, typer.Option(help="Score: held-out RMSE or NLPD, or the lower bound of the fit.")
     ] = Criterion.rmse,
-    trials: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximal number of trials.")
+    ] = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.0, help="At most so long, after the first.")
+        float | None, typer.Option(metavar="M", min=0.0, help="Time limit, after the first trial.")
     ] = None,
     folds: Annotated[
-        int, typer.Option(metavar="F", min=1, help="Parts held out in turn, for ± and less chance.")
+        int,
+        typer.Option(metavar="F", min=1, help="Folds held out in turn, for standard errors."),
     ] = 1,
     share: Annotated[
         float, typer.Option(min=0.01, max=0.5, help="Share of the ratings that is held out.")
     ] = 0.1,
     patience: Annotated[
-        int, typer.Option(min=1, help="Sweeps that a held-out error may rise for.")
+        int, typer.Option(min=1, help="Sweeps that a held-out error may rise.")
     ] = 5,
     model_file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="M", help="Where to keep the best, fitted to all."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="M",
+            help="Model file to write, fitted to all ratings.",
+        ),
         WRITTEN,
         ".hemf",
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(
-            metavar="R.jsonl", help="Where trials are kept; the same command goes on from there."
-        ),
+        typer.Option(metavar="R.jsonl", help="File of trials; the same command continues from it."),
         WRITTEN,
         ".jsonl",
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="P", help="Where to draw the held-out errors: P.html or P.png."),
+        typer.Option(metavar="P", help="Plot of held-out errors to write: P.html or P.png."),
         WRITTEN,
         ".html",
     ] = None,
@@ -91,13 +93,13 @@ def tune(
 ) -> None:
     """Choose settings by ratings that are held out of DATA.
 
-    The first trial has the defaults. Then, one after the other, each with the best so far: implicit
-    features, communities, moods where there are timestamps, given features, number of factors,
-    noise. Candidates whose held-out error rises, or that cannot win, are stopped early. Ctrl-C ends
-    the search and keeps what was found.
+    The first trial has the defaults. Then one choice after the other is made, each with the best
+    settings so far: implicit features, communities, moods if there are timestamps, given features,
+    number of factors, noise. Candidates whose held-out error rises, or that cannot win, are stopped
+    early. Ctrl-C ends the search and keeps its result.
     """
     from hemf import tuning
-    from hemf.cli.progress import FitProgress, warm_up
+    from hemf.cli.models import warm_up
     from hemf.report.model import check_plot_name
 
     fixed, space = arguments.parse_settings(settings), parse_tried(tried)
@@ -111,9 +113,11 @@ def tune(
         arguments.check_writable(path, apart_from=[*read, *others], regular=True)
     duplicates = fixed.get("duplicates", "last")
     ratings = arguments.read_ratings(output, data, columns, duplicates=duplicates)
-    features = read_features(output, ratings, columns, user=user_features, item=item_features)
+    features = arguments.read_features(
+        output, ratings, columns, user=user_features, item=item_features
+    )
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
-    warm_up(output, arguments.new_model(["moods=true"] if moody else [], seed, n_jobs))
+    warm_up(output, MODELS["hemf"].new(["moods=true"] if moody else [], seed, n_jobs))
     with TuneProgress(output, folds) as progress:
         found = tuning.tune(
             ratings,
@@ -141,15 +145,10 @@ def tune(
     document = document_of(found, fit_command(found, data, files, columns), files)
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:
-        from hemf._files import file_lock
         from hemf.persistence.model import check_ids
 
         check_ids(ratings)
-        with file_lock(model_file, waiting=output.remark):
-            with FitProgress(output) as fitting:
-                model = found.fit(callbacks=[fitting])
-            with output.status(f"writing {model_file}"):
-                model.save(model_file)
+        model = fit_and_save(output, model_file, found.fit)
         document |= {"model": str(model_file), "fitted": summary(model)}
     rows = [{**trial, "scores": list(trial["scores"])} for trial in document["trials"]]
     output.rows(
@@ -158,7 +157,7 @@ def tune(
         document=document,
         format=format,
     )
-    say = output.line if output.for_people(format) else output.remark
+    say = output.line if output.is_table(format) else output.remark
     for sentence in _conclusion(found, document):
         say(sentence)
     if interrupted:
@@ -166,7 +165,7 @@ def tune(
 
 
 def parse_tried(tried: list[str] | None) -> dict[str, list[Any]] | None:
-    """Read ``--try`` options.
+    """Parse ``--try`` options.
 
     >>> parse_tried(["n_factors=5,10", "noise_scales=both,none"])
     {'n_factors': [5, 10], 'noise_scales': ['both', None]}
@@ -188,7 +187,7 @@ def parse_tried(tried: list[str] | None) -> dict[str, list[Any]] | None:
 
 
 def fit_command(found: Tuning, data: str, files: dict[str, list[Path]], columns: str | None) -> str:
-    """Return the command line that fits the best settings to all ratings."""
+    """Return the command that fits a model with the best settings to all ratings."""
     words = ["hemf", "fit", data, "-o", "model.hemf"]
     for name, value in found.changed.items():
         words += ["--set", f"{name}={written(value)}"]
@@ -200,7 +199,7 @@ def fit_command(found: Tuning, data: str, files: dict[str, list[Path]], columns:
     return shlex.join(words)
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """Return a value as ``--set`` takes it.
 
     >>> [written(value) for value in (None, True, 5, (1, 5), "tied")]
@@ -212,15 +211,15 @@ def written(value: Any) -> str:
 
 
 def python_call(found: Tuning, files: dict[str, list[Path]]) -> str:
-    """Return the same in Python."""
+    """Return the Python call that fits the same model."""
     used = [name for name in files if found.settings.get(name, True)]
     model = found.model()
     model.n_jobs = None
     return f"{model!r}.fit({', '.join(['ratings', *(f'{name}={name}' for name in used)])})"
 
 
-def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> dict[str, Any]:
-    """Return what was found, for machines."""
+def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> Document:
+    """Return the result as a JSON document."""
     first, best = found.trials[0], found.best
     return {
         "by": found.by,
@@ -249,16 +248,16 @@ def _show(output: Output, found: Tuning) -> None:
     output.line()
 
 
-def _conclusion(found: Tuning, document: dict[str, Any]) -> list[str]:
-    """Say how the search ended, and how to go on."""
+def _conclusion(found: Tuning, document: Document) -> list[str]:
+    """Return sentences on the end of the search and the next command."""
     from hemf.tuning.search import TITLES, shown
 
-    said = {
-        "interrupted": "Interrupted; what was found until then counts.",
+    reasons = {
+        "interrupted": "Interrupted; the result is the best so far.",
         "minutes": "Time was up before all choices were made.",
         "trials": "The trials were used up before all choices were made.",
     }
-    sentences = [said[found.ended]] if found.ended in said else []
+    sentences = [reasons[found.ended]] if found.ended in reasons else []
     first, best = found.trials[0], found.best
     cost = f"{document['cpu_seconds']:.0f} CPU s"
     if best is first:
@@ -272,34 +271,26 @@ def _conclusion(found: Tuning, document: dict[str, Any]) -> list[str]:
     return sentences + [f"{kind}: {document[kind]}" for kind in ("model", "plot") if document[kind]]
 
 
-# ------------------------------------------------------------------------------------------------
-# How far a search for settings has come: a table that grows, and the candidate at work.
-
-
-class TuneProgress(LivePicture):
-    """What `hemf.tuning.tune` tells how it stands; use as a context manager around it."""
+class TuneProgress(LiveDisplay):
+    """Callback of `hemf.tuning.tune`: a table of trials, and the present candidate."""
 
     def __init__(self, output: Output, folds: int) -> None:
         super().__init__(output)
         self._folds = folds
-        self._told = 0
+        self._n_trials = 0
 
     def __call__(self, standing: Standing) -> None:
-        """Show how the search stands."""
-        if self._output.silent:
+        """Show the search."""
+        ended = len(standing.trials) > self._n_trials
+        self._n_trials = len(standing.trials)
+        if not ended and standing.report is None and not self._output.live:
             return
-        now, ended = time.monotonic(), len(standing.trials) > self._told
-        self._told = len(standing.trials)
-        if self._output.live:
-            if ended or now - self._said >= SECONDS_BETWEEN_PICTURES:
-                self._said = now
-                self._live.update(self._drawn(standing), refresh=True)
-        elif ended:
-            self._said = now
-            self._output.remark(f"{self._last(standing)} · {self._outlook(standing)}")
-        elif standing.report is not None and now - self._said >= SECONDS_BETWEEN_LINES:
-            self._said = now
-            self._output.remark(f"{self._current(standing)} · {self._outlook(standing)}")
+
+        def line() -> str:
+            now = self._last(standing) if ended else self._current(standing)
+            return f"{now} · {self._outlook(standing)}"
+
+        self._show(lambda: self._drawn(standing), line, now=ended)
 
     def _last(self, standing: Standing) -> str:
         from hemf.tuning.search import how_it_ended, shown_score
@@ -332,7 +323,7 @@ class TuneProgress(LivePicture):
             return f"up to {standing.planned} more trials"
         return f"about {duration(left)} left in this round"
 
-    def _drawn(self, standing: Standing) -> Any:
+    def _drawn(self, standing: Standing) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
@@ -343,7 +334,8 @@ class TuneProgress(LivePicture):
             headers, rows = table_rows(standing.trials, "rmse", folds=self._folds)
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
             for place, header in enumerate(headers):
-                side: Any = "right" if place in numbers_in(headers) else "left"
+                side: Literal["left", "right"]
+                side = "right" if place in numbers_in(headers) else "left"
                 table.add_column(header, justify=side, overflow="fold")
             finished = [trial for trial in standing.trials if trial.finished]
             best = min(finished, key=lambda trial: trial.score) if finished else None

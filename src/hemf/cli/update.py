@@ -1,25 +1,26 @@
-"""``hemf update``: a kept model learns what has happened since."""
+"""``hemf update``: a saved model learns new ratings."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from hemf._files import LOCK_TIMEOUT, expand_home, file_lock, file_state
 from hemf.cli import arguments
-from hemf.cli.arguments import ItemFeatures, UserFeatures, read_features
-from hemf.cli.output import READ, WRITTEN, Output
+from hemf.cli.output import READ, WRITTEN, Document, Output
 from hemf.errors import DataError, ParameterError
 from hemf.online.batches import Batch, find
 
 if TYPE_CHECKING:
     from hemf import HeMF
+    from hemf._typing import AnyArray
     from hemf.data.sources import Columns
 
 
@@ -35,9 +36,7 @@ def update(
     ] = None,
     target: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help="Where to keep the new model, if not in M."
-        ),
+        typer.Option("--output", "-o", metavar="OUT", help="Model file to write, if not M."),
         WRITTEN,
         ".hemf",
     ] = None,
@@ -45,7 +44,7 @@ def update(
         Path | None,
         typer.Option(
             metavar="R",
-            help="File of pairs whose ratings are taken back; with the ratings, unless the model "
+            help="File of pairs whose ratings are removed; with the ratings, unless the model "
             "keeps them all.",
         ),
         READ,
@@ -54,50 +53,49 @@ def update(
         Path | None,
         typer.Option(
             metavar="P",
-            help="File of ratings that NEW changes, as they were before; for models that do not "
-            "keep them all.",
+            help="File of the old values of ratings that NEW changes; for models that do not keep "
+            "them all.",
         ),
         READ,
     ] = None,
-    user_features: UserFeatures = None,
-    item_features: ItemFeatures = None,
+    user_features: arguments.UserFeatures = None,
+    item_features: arguments.ItemFeatures = None,
     columns: arguments.ColumnNames = None,
     batch_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Name of this batch; a digest of its files without."),
+        typer.Option(metavar="ID", help="Name of this batch; by default a digest of its files."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Learn the batch even if the model has learnt it.")
+        bool,
+        typer.Option("--again", help="Learn the batch even if it was learnt before."),
     ] = False,
     wait: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0.0, help="How long to wait for another update of M."),
     ] = LOCK_TIMEOUT,
 ) -> None:
-    """Let a kept model learn new ratings.
+    """Update a saved model with new ratings.
 
-    New users and items are welcome, with features if the model has learnt what these mean; a pair
-    that the model remembers is a changed rating. When anything is wrong, the model stays as it was.
+    Users and items may be new, with features if the model was fitted with features; a pair in the
+    model's history is a changed rating. After an error the model file is unchanged.
 
-    A model remembers the last 1,000 batches that it has learnt: one of these is not learnt again,
-    so that an update that was interrupted can simply be repeated.
+    A model file lists the last 1,000 batches. A batch in this list is not learnt again, so that an
+    interrupted update can be repeated.
     """
-    from hemf import HeMF
-
-    told = [*(user_features or ()), *(item_features or ())]
-    if data is None and removed is None and not told:
+    feature_files = [*(user_features or ()), *(item_features or ())]
+    if data is None and removed is None and not feature_files:
         raise ParameterError("nothing to learn: give a file of ratings, or --removed, or both")
     place = model_file if target is None else target
     if previous is not None and data is None:
-        raise ParameterError("--previous says what ratings were before; give the new ones, too")
-    others = [file for file in (data, removed, previous, *told) if file is not None]
+        raise ParameterError("--previous holds old values of ratings; give the new ones, too")
+    others = [file for file in (data, removed, previous, *feature_files) if file is not None]
     arguments.check_writable(place, apart_from=others, regular=True)
     if str(place) in output.aliases and target is None:
-        raise ParameterError("the model is read from standard input; say with -o where to keep it")
-    files = {"ratings": data, "removed": removed, "previous": previous}
+        raise ParameterError("the model is read from standard input; name the new file with -o")
+    named = {"ratings": data, "removed": removed, "previous": previous}
     digest = digest_of(
         {
-            **{name: [file] for name, file in files.items() if file is not None},
+            **{name: [file] for name, file in named.items() if file is not None},
             "user features": user_features or [],
             "item features": item_features or [],
         },
@@ -107,8 +105,7 @@ def update(
     with file_lock(place, seconds=wait, waiting=output.remark):
         in_place = len({os.path.realpath(expand_home(path)) for path in (model_file, place)}) == 1
         expected = file_state(place) if in_place else True
-        with output.status(f"reading {model_file}"):
-            model = HeMF.load(model_file)
+        model = arguments.load_model(output, model_file)
         known = find(model.batches_, batch_id)
         if known is not None and not again:
             if not in_place:
@@ -116,7 +113,8 @@ def update(
             facts = _facts(model, place, batch_id)
             output.result(facts, lambda: _show_known(output, facts, same=known.digest == digest))
             return
-        facts = learn(output, model, data, removed, previous, user_features, item_features, columns)
+        files = Files(data, removed, previous, user_features, item_features, columns)
+        facts = learn(output, model, files)
         batch = Batch(batch_id, digest, facts["ratings"])
         model.add_batch(batch)
         with output.status(f"writing {place}"):
@@ -125,8 +123,8 @@ def update(
     output.result(facts, lambda: _show(output, facts))
 
 
-def digest_of(files: dict[str, list[Any]], columns: str | None) -> str:
-    """Return what tells one batch from another: the content of its files, and how it is read."""
+def digest_of(files: Mapping[str, Sequence[str | Path]], columns: str | None) -> str:
+    """Return a digest of a batch: the content of its files, and the columns read."""
     digest = hashlib.sha256(repr((columns, [(n, len(f)) for n, f in files.items()])).encode())
     for path in (path for group in files.values() for path in group):
         with suppress(OSError), expand_home(path).open("rb") as file:
@@ -136,31 +134,33 @@ def digest_of(files: dict[str, list[Any]], columns: str | None) -> str:
     return digest.hexdigest()[:32]
 
 
-def learn(
-    output: Output,
-    model: HeMF,
-    data: str | None,
-    removed: Path | None,
-    previous: Path | None,
-    user_features: list[Path] | None,
-    item_features: list[Path] | None,
-    columns: str | None,
-) -> dict[str, Any]:
-    """Let a model learn a batch, and return what that was."""
-    from hemf.cli.stream import read_rows
+class Files(NamedTuple):
+    """Files of a batch."""
 
+    data: str | None
+    removed: Path | None
+    previous: Path | None
+    user_features: list[Path] | None
+    item_features: list[Path] | None
+    columns: str | None
+
+
+def learn(output: Output, model: HeMF, files: Files) -> Document:
+    """Learn a batch; return its figures."""
+    data, removed, previous, user, item, columns = files
     known = {"users": model.ratings_.users, "items": model.ratings_.items}
-    read = None if data is None else read_rows(output, data, columns, **known)
-    rows: tuple[Any, ...] | None = None
+    read = None if data is None else arguments.read_rows(output, data, columns, **known)
+    rows: tuple[AnyArray, ...] | None = None
     if read is not None:
+        assert read.ratings is not None
         times = () if read.timestamps is None else (read.timestamps,)
         rows = read.users.decode(), read.items.decode(), read.ratings, *times
     taken = None if removed is None else read_removed(model, removed, columns)
-    old = (
-        None if previous is None or rows is None else read_previous(model, previous, columns, rows)
-    )
-    features = read_features(
-        output, model.ratings_, columns, user=user_features, item=item_features, learning=False
+    old = None
+    if previous is not None and rows is not None:
+        old = read_previous(model, previous, columns, rows)
+    features = arguments.read_features(
+        output, model.ratings_, columns, user=user, item=item, learning=False
     )
     before = model.n_users_, model.n_items_, model.n_ratings_
     begin = time.perf_counter()
@@ -178,8 +178,8 @@ def learn(
     }
 
 
-def _facts(model: HeMF, place: Path, batch_id: str) -> dict[str, Any]:
-    """Return the message about an update that learnt nothing."""
+def _facts(model: HeMF, place: Path, batch_id: str) -> Document:
+    """Return the figures of an update without changes."""
     return {
         "users": model.n_users_,
         "items": model.n_items_,
@@ -197,11 +197,8 @@ def _facts(model: HeMF, place: Path, batch_id: str) -> dict[str, Any]:
     }
 
 
-def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...]:
-    """Read what is to be taken back: pairs, and their ratings where the model does not know them.
-
-    A model that keeps all ratings does.
-    """
+def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[AnyArray, ...]:
+    """Read pairs to remove, with their ratings unless the model keeps all ratings."""
     from hemf.data.ratings import pairs_from_any
     from hemf.data.sources import read_columns
 
@@ -210,11 +207,14 @@ def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[Any, ...
         pairs = chosen and chosen[:2]
         return pairs_from_any(path, pairs, users=known.users, items=known.items)
     read = read_columns(path, chosen, users=known.users, items=known.items)
+    assert read.ratings is not None
     return read.users.decode(), read.items.decode(), read.ratings
 
 
-def read_previous(model: HeMF, path: Path, columns: str | None, rows: Any) -> list[float]:
-    """Return what each of these ratings was before by a file of some of them, NaN for others."""
+def read_previous(
+    model: HeMF, path: Path, columns: str | None, rows: tuple[AnyArray, ...]
+) -> list[float]:
+    """Return the old value of each rating by a file of some of them, NaN for others."""
     from hemf.data.sources import read_columns
 
     known = model.ratings_
@@ -235,7 +235,7 @@ def read_previous(model: HeMF, path: Path, columns: str | None, rows: Any) -> li
 
 
 def changed(model: HeMF, read: Columns | None, added: int) -> int | None:
-    """Return how many ratings were of pairs rated before; None where the model does not know."""
+    """Return the number of changed ratings; None unless the model keeps all ratings."""
     if read is None:
         return 0
     if model.history != "full":
@@ -244,19 +244,19 @@ def changed(model: HeMF, read: Columns | None, added: int) -> int | None:
     return len(pairs) - added
 
 
-def _show_known(output: Output, facts: dict[str, Any], *, same: bool) -> None:
-    output.line(f"batch {facts['batch_id']} has been learnt already; nothing was changed")
+def _show_known(output: Output, facts: Document, *, same: bool) -> None:
+    output.line(f"batch {facts['batch_id']} has been learnt before; nothing was changed")
     output.line("To learn it once more, add --again; another batch needs another --batch-id.")
     if not same:
-        output.remark("warning: the batch of that name held something else than this one")
+        output.remark("warning: the batch of that name had other content than this one")
     output.line(f"model: {facts['model']}", style="bold")
 
 
-def _show(output: Output, facts: dict[str, Any]) -> None:
+def _show(output: Output, facts: Document) -> None:
     of_these = f", {facts['changed']:,} of them changed ones" if facts["changed"] else ""
     output.line(f"{facts['ratings']:,} ratings learnt in {facts['seconds']:.1f} s{of_these}")
     if facts["removed"]:
-        output.line(f"{facts['removed']:,} ratings taken back")
+        output.line(f"{facts['removed']:,} ratings removed")
     output.line(
         f"{facts['new_users']:,} new users, {facts['new_items']:,} new items; "
         f"{facts['users']:,} users and {facts['items']:,} items in all"

@@ -1,0 +1,177 @@
+"""Models that commands can fit, by the name given with ``--model NAME[:K=V,…]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+
+from hemf.cli.arguments import parse_settings
+from hemf.errors import ParameterError
+
+if TYPE_CHECKING:
+    from hemf import HeMF
+    from hemf._typing import AnyArray, Array
+    from hemf.cli.output import Output
+    from hemf.data.ratings import Ratings
+    from hemf.evaluation import Predictive
+
+
+class Model(Protocol):
+    """What commands need of a model, of whatever class."""
+
+    duplicates: str
+
+    @property
+    def n_sweeps_(self) -> int:
+        """Number of passes over the ratings."""
+
+    @property
+    def fit(self) -> Callable[..., object]:
+        """Fit to ratings; with ``callbacks`` and, for some models, features."""
+
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """Return the expected ratings of pairs."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters."""
+
+
+@runtime_checkable
+class Probabilistic(Protocol):
+    """A model that predicts distributions."""
+
+    @property
+    def predict_distribution(self) -> Callable[..., Predictive]:
+        """Return the distribution of the ratings of pairs."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of models."""
+
+    name: str
+    module: str
+    streams: bool = False
+    """Whether it learns rating by rating."""
+    features: bool = False
+    """Whether it learns from features."""
+
+    def new(
+        self, settings: list[str] | None = None, seed: int | None = None, n_jobs: int | None = None
+    ) -> Model:
+        """Return an unfitted model; its parameters are checked."""
+        model: Model = getattr(import_module(self.module), self.name)()
+        known = model.get_params()
+        if seed is not None and "rng" in known:
+            model.set_params(rng=seed)
+        model.set_params(**parse_settings(settings))
+        if n_jobs is not None and "n_jobs" in known:
+            model.set_params(n_jobs=n_jobs)
+        check_parameters(model)
+        return model
+
+
+MODELS = {
+    "hemf": Kind("HeMF", "hemf", streams=True, features=True),
+    "sgd": Kind("SGD", "hemf.baselines", streams=True),
+    "gibbs": Kind("GibbsHeMF", "hemf.samplers", features=True),
+    "bpmf": Kind("BPMF", "hemf.samplers"),
+    "m3f-tib": Kind("M3FTIB", "hemf.samplers"),
+    "m3f-tif": Kind("M3FTIF", "hemf.samplers"),
+    "bias": Kind("Bias", "hemf.baselines"),
+    "popularity": Kind("Popularity", "hemf.baselines"),
+}
+"""Models by name.
+
+>>> MODELS["m3f-tib"].new(["item_topics=2"], 3)
+M3FTIB(item_topics=2, rng=3)
+"""
+STREAMING = {name: kind for name, kind in MODELS.items() if kind.streams}
+"""Models that learn rating by rating."""
+
+
+def check_parameters(model: Model, *, online: bool = False) -> None:
+    """Check all parameters of a model, with ``online`` also those of online learning."""
+    check = getattr(model, "check_parameters", None)
+    if check is not None:
+        check()
+        return
+    from hemf._options import fit_options, online_options
+
+    fitted = cast("HeMF", model)
+    fit_options(fitted)
+    if online:
+        online_options(fitted)
+
+
+def parse_model(text: str, known: Mapping[str, Kind] = MODELS) -> tuple[str, list[str]]:
+    """Parse ``--model``: a name, and settings as ``--set`` takes them.
+
+    >>> parse_model("hemf"), parse_model("sgd:step=0.08,rating_range=1,5")
+    (('hemf', []), ('sgd', ['step=0.08', 'rating_range=1,5']))
+    """
+    name, _, rest = text.partition(":")
+    if name not in known:
+        why = "it learns all ratings at once" if name in MODELS else "there is no such model"
+        raise ParameterError(f"--model {text}: {why}; choose one of {', '.join(known)}", value=text)
+    settings: list[str] = []
+    for part in rest.split(",") if rest else ():
+        if "=" in part:
+            settings.append(part)
+        elif settings:
+            settings[-1] += f",{part}"  # a value of several numbers
+        else:
+            raise ParameterError(
+                f"--model {text}: expected name=value after the colon, such as {name}:n_factors=10",
+                value=text,
+            )
+    return name, settings
+
+
+def times_for(model: Model, ratings: Ratings) -> dict[str, object]:
+    """Return the ``timestamps`` that a model with moods predicts with."""
+    return {"timestamps": ratings.timestamps} if model.get_params().get("moods") else {}
+
+
+def predictions(model: Model, ratings: Ratings) -> tuple[Array, Array]:
+    """Return ratings and their predictions."""
+    users, items, actual = id_columns(ratings)
+    return actual, model.predict(users, items, **times_for(model, ratings))
+
+
+def id_columns(ratings: Ratings) -> tuple[AnyArray, AnyArray, Array]:
+    """Return ids of users, ids of items, and ratings."""
+    users, items, actual = ratings.triples()
+    return ratings.users.ids[users], ratings.items.ids[items], actual
+
+
+def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
+    """Compile the kernels that a model needs, or load them from the cache.
+
+    A fit of a few ratings does it and, with ``online``, a short stream.
+    """
+    from hemf.kernels import compile
+
+    quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
+    quick |= {"samples": 1, "burn_in": 0}
+    quick["rating_range"] = None  # the few ratings may be outside the chosen one
+    given = model.get_params()
+    chosen = {name: quick.get(name, value) for name, value in given.items()}
+    pairs = [(user, item) for user in range(3) for item in range(3)]
+    ratings = [(user, item, float(user + item), user) for user, item in pairs]
+    kind: Any = type(model)
+    with output.status("getting ready (the first run compiles kernels: up to a minute)"):
+        small = kind(**chosen).fit(ratings)
+        small.predict([0], [0])
+        if given.get("moods"):
+            compile.compile_moods(given["dtype"])  # a single sweep does not need them
+        if online:
+            for learner in (small, kind(**chosen)):
+                learner.predict_then_learn(ratings, return_seconds=True)
+                learner.partial_fit([(user + 9, *others) for user, *others in ratings])

@@ -1,0 +1,103 @@
+"""``hemf recommend``: the best items for users."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hemf.cli import arguments
+from hemf.cli.output import Document, Output, RowFormat, columns_of
+
+if TYPE_CHECKING:
+    from hemf import HeMF
+
+_FIGURES = ("score", "mean", "std")
+
+
+class Strategy(StrEnum):
+    """Score that items are ranked by."""
+
+    mean = "mean"
+    ucb = "ucb"
+    thompson = "thompson"
+
+
+def recommend(
+    output: Output,
+    model_file: arguments.Model,
+    users: Annotated[list[str], typer.Option("--user", metavar="U", help="User; may be repeated.")],
+    n: Annotated[int, typer.Option("-n", help="Number of items.", min=1)] = 10,
+    strategy: Annotated[
+        Strategy,
+        typer.Option(help="Rank by expected rating, upper confidence bound, or Thompson sampling."),
+    ] = Strategy.mean,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Include items that the user has rated.")
+    ] = False,
+    seed: arguments.Seed = 0,
+    format: RowFormat = None,
+) -> None:
+    """List the best items for users, with expected rating and standard deviation."""
+    model = arguments.load_model(output, model_file)
+    ids = [arguments.find_id(model.ratings_.users, text)[0] for text in users]
+    known_users = model.recommend(ids, 1, return_known=True)[-1].tolist()
+    found = list(zip(ids, known_users, strict=True))
+    for user, known in found:
+        if not known:
+            output.remark(f"user {user} is unknown; the items are those for a newcomer")
+    answers = [
+        {
+            "user": user,
+            "known": known,
+            "items": ranked_items(
+                model, user, n, strategy=strategy.value, exclude_seen=not include_seen, rng=seed
+            ),
+        }
+        for user, known in found
+    ]
+
+    def show() -> None:
+        for answer in answers:
+            if len(answers) > 1:
+                output.line(f"user {answer['user']}", style="bold")
+            if answer["items"]:
+                show_ranked(output, answer["items"])
+
+    best = [
+        (answer["user"], item["item"], rank, *(item[k] for k in _FIGURES), answer["known"])
+        for answer in answers
+        for rank, item in enumerate(answer["items"], start=1)
+    ]
+    names = ("user", "item", "rank", *_FIGURES, "known")
+    output.rows(
+        columns_of(names, best),
+        show,
+        document={"strategy": strategy.value, "recommendations": answers},
+        format=format,
+    )
+    for answer in answers:
+        if not answer["items"] and not output.json:
+            output.remark(f"user {answer['user']}: no items are left to recommend")
+
+
+def ranked_items(model: HeMF, user: Any, n: int, **options: Any) -> list[Document]:
+    """Return the best items of a user, each with score, mean and standard deviation."""
+    items, scores = model.recommend(user, n, **options)
+    if not len(items):
+        return []
+    mean, std = model.predict(user, items, return_std=True)
+    return [
+        {"item": item, "score": float(score), "mean": float(m), "std": float(s)}
+        for item, score, m, s in zip(items.tolist(), scores, mean, std, strict=True)
+    ]
+
+
+def show_ranked(output: Output, items: list[Document]) -> None:
+    """Print ranked items with mean ± standard deviation."""
+    output.table(
+        ("item", "rating"),
+        ((row["item"], f"{row['mean']:.1f} ± {row['std']:.1f}") for row in items),
+        numbers=(1,),
+    )
