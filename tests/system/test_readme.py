@@ -97,3 +97,18 @@ def test_what_the_readme_links_to_is_there():
     links = re.findall(r"\]\(([^)#]+)", README.read_text("utf-8"))
     for link in links:
         assert link.startswith("http") or (ROOT / link).exists(), link
+
+
+def test_files_that_the_architecture_names_are_there():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    names = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(names) > 20
+    places = (ROOT, ROOT / "src" / "hemf")
+    missing = [name for name in names if not any((place / name).is_file() for place in places)]
+    assert [name for name in missing if "NAME" not in name] == []
+
+
+def test_every_package_is_in_the_architecture():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    packages = {path.parent.name for path in (ROOT / "src" / "hemf").glob("*/__init__.py")}
+    assert packages <= set(re.findall(r"`(\w+)`", page))
