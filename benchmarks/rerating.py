@@ -202,6 +202,7 @@ def main() -> int:
     """Run all streams that were asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--ratings", type=int, default=200_000)
     parser.add_argument("--sizes", nargs="+", default=["40x30", "120x60", "400x120"])
     parser.add_argument("--histories", nargs="+", default=["full", "64", "8", "none"])
@@ -219,7 +220,7 @@ def main() -> int:
         )
         for kind, size, history, batch, dtype, start, duplicates, seed in itertools.product(
             told.kinds, told.sizes, told.histories, told.batches, told.dtypes, told.starts,
-            told.duplicates, range(told.seeds),
+            told.duplicates, range(told.first_seed, told.first_seed + told.seeds),
         )
     ]  # fmt: skip
     print(
