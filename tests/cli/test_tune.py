@@ -128,7 +128,7 @@ def test_a_terminal_shows_the_table_grow(club):
 
     seen: list[Standing] = []
     tune(club.ratings, fixed={"max_sweeps": 4, "n_factors": 2}, trials=2,
-         watch=lambda standing: seen.append(standing))  # fmt: skip
+         callback=lambda standing: seen.append(standing))  # fmt: skip
     progress = TuneProgress(Output(), 1)
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(progress._drawn(next(s for s in seen if s.trials and s.report is not None)))

@@ -161,7 +161,7 @@ def test_folds_are_averaged_and_give_an_error(ratings):
 
 @pytest.mark.parametrize("by", ["nlpd", "elbo"])
 def test_other_criteria_are_those_of_the_fit(ratings, by):
-    found = tune(ratings, fixed=QUICK, space={"noise_scales": [None]}, by=by, rng=0, n_jobs=1)
+    found = tune(ratings, fixed=QUICK, space={"noise_scales": [None]}, metric=by, rng=0, n_jobs=1)
     ((train, held),) = folds_of(ratings, 0)
     model = HeMF(**QUICK, rng=0, n_jobs=1).fit(train)
     actual, mean, std = predicted(model, held)
@@ -202,7 +202,7 @@ def test_moods_are_tried_where_there_are_times():
 
 def test_limits_are_kept(ratings):
     told = []
-    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, watch=told.append)
+    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, callback=told.append)
     assert len(found.trials) == 2
     assert {standing.planned for standing in told} == {0, 1, 2}
     assert found.ended == "trials"
@@ -226,7 +226,7 @@ def test_ctrl_c_keeps_what_was_found(ratings):
         if len(standing.trials) >= 2 and standing.report is not None:
             raise KeyboardInterrupt
 
-    found = tune(ratings, fixed=QUICK, watch=watch, n_jobs=1)
+    found = tune(ratings, fixed=QUICK, callback=watch, n_jobs=1)
     assert found.ended == "interrupted"
     assert len(found.trials) == 2
     assert found.best in found.trials
@@ -235,7 +235,7 @@ def test_ctrl_c_keeps_what_was_found(ratings):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune(ratings, fixed=QUICK, watch=at_once, n_jobs=1)
+        tune(ratings, fixed=QUICK, callback=at_once, n_jobs=1)
 
 
 def test_a_search_goes_on_where_it_was_stopped(ratings, tmp_path, monkeypatch):
@@ -309,10 +309,10 @@ def test_a_candidate_that_fails_is_a_row_that_says_so(ratings, monkeypatch):
         ({"fixed": {"moods": True}}, DataError, "no timestamps"),
         ({"fixed": {"validation_fraction": 0.1}}, ParameterError, "validation_fraction"),
         ({"fixed": {"tol": 1}, "space": {"tol": [1]}}, ParameterError, "both fixed and"),
-        ({"by": "mae"}, ParameterError, "by must be one of"),
+        ({"metric": "mae"}, ParameterError, "metric must be one of"),
         ({"folds": 0}, ParameterError, "folds must be"),
         ({"folds": 11}, ParameterError, "11 folds of 1/10"),
-        ({"share": 0.9}, ParameterError, "share must be"),
+        ({"holdout": 0.9}, ParameterError, "holdout must be"),
         ({"trials": 0}, ParameterError, "trials must be"),
         ({"minutes": -1}, ParameterError, "minutes must be"),
     ],

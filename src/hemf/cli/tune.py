@@ -124,8 +124,8 @@ def tune(
             **features,
             fixed=fixed,
             space=space,
-            by=by.value,
-            share=share,
+            metric=by.value,
+            holdout=share,
             folds=folds,
             patience=patience,
             trials=trials,
@@ -133,7 +133,7 @@ def tune(
             rng=seed,
             n_jobs=n_jobs,
             results=results,
-            watch=progress,
+            callback=progress,
         )
     interrupted = found.ended == "interrupted"
     if plot is not None:
@@ -222,7 +222,7 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> Do
     """Return the result as a JSON document."""
     first, best = found.trials[0], found.best
     return {
-        "by": found.by,
+        "by": found.metric,
         "ended": found.ended,
         "best": best.number,
         "score": best.score,
@@ -263,9 +263,9 @@ def _conclusion(found: Tuning, document: Document) -> list[str]:
     if best is first:
         sentences.append(f"Nothing was better than the first trial ({cost}).")
     else:
-        before, after = (shown(trial, found.by) for trial in (first, best))
+        before, after = (shown(trial, found.metric) for trial in (first, best))
         sentences.append(
-            f"Best is trial {best.number}: {TITLES[found.by]} {after} for {before} ({cost})."
+            f"Best is trial {best.number}: {TITLES[found.metric]} {after} for {before} ({cost})."
         )
     sentences += [document["command"], document["python"]]
     return sentences + [f"{kind}: {document[kind]}" for kind in ("model", "plot") if document[kind]]

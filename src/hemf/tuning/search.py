@@ -1,10 +1,10 @@
-"""`tune`: one choice after the other, each with the best of those before it."""
+"""`tune`: make one choice after the other, each with the best settings so far."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,11 @@ import numpy as np
 
 from hemf._checks import check_choice, check_int, check_n_jobs, check_number
 from hemf._files import expand_home
+from hemf._typing import FeaturesLike, RatingsLike
 from hemf.batch.callbacks import Callback, SweepReport
 from hemf.data.features import as_parts, read_table
 from hemf.data.ratings import Ratings
+from hemf.data.sources import ColumnChoice
 from hemf.errors import ConvergenceWarning
 from hemf.estimator import HeMF
 from hemf.report import plots
@@ -23,7 +25,9 @@ from hemf.report.page import card, page, picture, section, table, write_drawn
 from hemf.tuning.space import (
     FEATURES,
     Choice,
+    Features,
     Settings,
+    Space,
     check_space,
     check_times,
     default_space,
@@ -49,53 +53,53 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-ROUNDS = 2  # how often the choices are gone through; what came first is seen again with the rest
+ROUNDS = 2  # passes over all choices
 DONE, OUT_OF_TIME, OUT_OF_TRIALS, INTERRUPTED = "done", "minutes", "trials", "interrupted"
-"""Why a search ended."""
+"""Reasons for the end of a search."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a search stands; what ``watch`` receives, after every sweep and after every trial."""
+    """Progress of a search, passed to ``callback`` after every sweep and every trial."""
 
     trials: Sequence[Trial]
-    """Those that are through."""
+    """Finished trials."""
     settings: Settings | None
-    """Of the one at work; None after the last."""
+    """Settings of the present trial; None after the last."""
     fold: int
     report: SweepReport | None
-    """Of the sweep; None when a trial has just ended."""
+    """Report of the sweep; None after a trial."""
     planned: int
-    """Trials that this round of choices may still take."""
+    """Maximal number of further trials in this round."""
     seconds_left: float | None
-    """Until time is up, where it is limited."""
+    """Time left, if it is limited."""
 
 
-Watch = Callable[[Standing], object]
+TuneCallback = Callable[[Standing], object]
 
 
 @dataclass
 class Tuning:
-    """What a search has found."""
+    """Result of a search."""
 
     first: Settings
-    """Settings that it began with: the defaults, and what was fixed."""
-    by: str
+    """Settings of the first trial: defaults and fixed settings."""
+    metric: str
     trials: list[Trial] = field(default_factory=list)
     ended: str = DONE
     """Why: ``"done"``, ``"minutes"``, ``"trials"`` or ``"interrupted"``."""
-    data: tuple[Ratings, dict[str, Any]] | None = field(default=None, repr=False)
+    data: tuple[Ratings, Features] | None = field(default=None, repr=False)
     rng: int = 0
     n_jobs: int | None = None
 
     @property
     def best(self) -> Trial:
-        """The trial with the lowest score of those that ran to their end."""
+        """The finished trial with the lowest score."""
         return min((trial for trial in self.trials if trial.finished), key=lambda t: t.score)
 
     @property
     def settings(self) -> Settings:
-        """Settings of the best trial, with the sweeps after which its error began to rise."""
+        """Settings of the best trial, with ``max_sweeps`` if its error began to rise."""
         found = dict(self.best.settings)
         if self.best.max_sweeps is not None:
             found["max_sweeps"] = self.best.max_sweeps
@@ -103,12 +107,12 @@ class Tuning:
 
     @property
     def changed(self) -> Settings:
-        """Those of them that are parameters of `HeMF`, and other than its defaults."""
+        """The settings that are parameters of `HeMF` and differ from its defaults."""
         usual = HeMF().get_params()
         return {n: v for n, v in self.settings.items() if n in usual and v != usual[n]}
 
     def described(self, trial: Trial) -> str:
-        """Say in few words how a trial's settings differ from the first ones."""
+        """Return how the settings of a trial differ from the first ones."""
         return trial.described(self.first)
 
     def model(self) -> HeMF:
@@ -120,22 +124,22 @@ class Tuning:
         assert self.data is not None
         ratings, features = self.data
         with warnings.catch_warnings():
-            if self.best.max_sweeps is not None:  # to end there is what was chosen
+            if self.best.max_sweeps is not None:  # max_sweeps was chosen
                 warnings.simplefilter("ignore", ConvergenceWarning)
             chosen = used(features, self.settings)
             return self.model().fit(ratings, callbacks=callbacks, **chosen)
 
 
 def tune(
-    ratings: Any,
+    ratings: RatingsLike,
     *,
-    columns: Any = None,
-    user_features: Any = None,
-    item_features: Any = None,
-    fixed: Mapping[str, Any] | None = None,
-    space: Mapping[str, Sequence[Any]] | None = None,
-    by: str = "rmse",
-    share: float = 0.1,
+    columns: ColumnChoice = None,
+    user_features: FeaturesLike = None,
+    item_features: FeaturesLike = None,
+    fixed: Settings | None = None,
+    space: Space | None = None,
+    metric: str = "rmse",
+    holdout: float = 0.1,
     folds: int = 1,
     patience: int = 5,
     trials: int | None = None,
@@ -143,32 +147,50 @@ def tune(
     rng: int = 0,
     n_jobs: int | None = None,
     results: str | Path | None = None,
-    watch: Watch | None = None,
+    callback: TuneCallback | None = None,
 ) -> Tuning:
     """Choose settings of `HeMF` by ratings that are held out of ``ratings``.
 
-    The first trial has the defaults and what is ``fixed``, and is what a fit is without tuning; if
-    its held-out error rose, the second tells what fewer sweeps had gained. Then one choice after
-    the other is made, each with the best settings so far: whether to use implicit features, given
-    features and moods (where there are timestamps), one community or several, how many factors,
-    which noise. With ``space``, a dict from names to values, it is those that are tried. Where the
-    first round of choices has changed anything, there is a second.
+    The first trial is a fit with the defaults and the ``fixed`` settings; if its held-out error
+    rose, the second is the same fit with fewer sweeps. Then one choice after the other is made,
+    each with the best settings so far: implicit features, given features and moods (if there are
+    timestamps), one community or several, number of factors, noise. A second round follows if the
+    first one has changed anything.
 
-    ``by`` is what counts: the held-out ``"rmse"`` or ``"nlpd"``, or the ``"elbo"`` of the fit. A
-    ``share`` of the ratings is held out, at random and the same for all; with ``folds``, several
-    times. A candidate is stopped when its held-out error has risen for ``patience`` sweeps (the
-    sweep before is then part of its settings), and when it cannot reach the best one any more;
-    of NLPD there is no curve to stop by.
+    Parameters
+    ----------
+    ratings, columns, user_features, item_features
+        As for `HeMF.fit`.
+    fixed
+        Settings that are not tuned.
+    space
+        Names and values to try, instead of the default choices.
+    metric
+        Score: held-out ``"rmse"`` or ``"nlpd"``, or the ``"elbo"`` of the fit.
+    holdout, folds
+        Share of the ratings that is held out, at random, and how many times.
+    patience
+        Number of sweeps that the held-out error may rise; the best sweep is then part of the
+        settings. A candidate that cannot win is stopped too. With NLPD no candidate is stopped.
+    trials, minutes
+        Limits of the search; the first trial is always finished.
+    rng, n_jobs
+        As for `HeMF`. The same seed gives the same result, unless ``minutes`` end the search.
+    results
+        File of trials: the same call continues from it.
+    callback
+        Called with a `Standing`.
 
-    The search ends after so many ``trials`` or ``minutes``, but not before the first is through.
-    ``results`` is a file that trials are kept in: the same call then goes on where it was stopped.
-    Ctrl-C ends the search and returns what was found, if anything was. ``watch`` is called with a
-    `Standing`. The same seed gives the same result, unless ``minutes`` end it.
+    Returns
+    -------
+    Tuning
+        Also after Ctrl-C, if a trial has finished.
+
     """
     fixed = dict(fixed or {})
     rng, n_jobs = fixed.pop("rng", rng), fixed.pop("n_jobs", n_jobs)
-    check_choice("by", by, CRITERIA)
-    check_number("share", share, low=0.01, high=0.5)
+    check_choice("metric", metric, CRITERIA)
+    check_number("holdout", holdout, low=0.01, high=0.5)
     check_int("folds", folds, low=1)
     check_int("patience", patience, low=1)
     check_int("rng", rng, low=0)
@@ -190,13 +212,20 @@ def tune(
         for name in there
     }
     judge = Judge(
-        data, features, by=by, share=share, folds=folds, patience=patience, seed=rng, n_jobs=n_jobs
+        data,
+        features,
+        metric=metric,
+        holdout=holdout,
+        folds=folds,
+        patience=patience,
+        seed=rng,
+        n_jobs=n_jobs,
     )
-    about = {"by": by, "share": share, "folds": folds, "patience": patience, "rng": rng}
+    about = {"by": metric, "share": holdout, "folds": folds, "patience": patience, "rng": rng}
     about["data"] = fingerprint(data, features)
     path = None if results is None else expand_home(results)
-    found = Tuning(first, by, data=(data, features), rng=rng, n_jobs=n_jobs)
-    search = _Search(found, judge, Kept(path, about), choices, trials, minutes, watch)
+    found = Tuning(first, metric, data=(data, features), rng=rng, n_jobs=n_jobs)
+    search = _Search(found, judge, Kept(path, about), choices, trials, minutes, callback)
     try:
         search.run()
     except KeyboardInterrupt:
@@ -221,17 +250,17 @@ class _Search:
         choices: Sequence[Choice],
         trials: int | None,
         minutes: float | None,
-        watch: Watch | None,
+        callback: TuneCallback | None,
     ) -> None:
         self._found, self._judge, self._kept, self._choices = found, judge, kept, choices
         self._most = trials
         self._end = None if minutes is None else time.monotonic() + 60.0 * minutes
-        self._watch = watch or (lambda standing: None)
+        self._callback = callback or (lambda standing: None)
         self._tried: dict[str, Trial] = {}
         self._planned = 1 + sum(_most_of(choice) for choice in choices)
 
     def run(self) -> None:
-        """Try all there is to try, within the limits."""
+        """Make all choices, within the limits."""
         try:
             self._begin()
             for _ in range(ROUNDS):
@@ -243,15 +272,15 @@ class _Search:
                     break
         except _LimitError:
             pass
-        self._say(None, 0, None)
+        self._report(None, 0, None)
 
     def _begin(self) -> None:
-        """Try the settings without tuning, to their end, and what stopping in time had gained."""
+        """Try the first settings, without early stopping and with it."""
         self._try(self._found.first)
         shorter = self._judge.cut_short(self._found.trials[0])
         if shorter is not None and self._most != 1:
             self._found.trials.append(shorter)
-            self._say(self._found.first, 0, None)
+            self._report(self._found.first, 0, None)
 
     def _choose(self, one: Choice) -> None:
         """Try the options of a choice with the best settings so far."""
@@ -290,31 +319,31 @@ class _Search:
                 settings,
                 rival=self._found.best if done else None,
                 deadline=self._end if done else None,
-                watch=lambda fold, report: self._say(settings, fold, report),
+                callback=lambda fold, report: self._report(settings, fold, report),
             )
             if trial.ended != TIME:
                 self._kept.add(trial)
         self._tried[key] = trial
         self._found.trials.append(trial)
         self._planned = max(self._planned - 1, 0)
-        self._say(settings, 0, None)
+        self._report(settings, 0, None)
 
-    def _say(self, settings: Settings | None, fold: int, report: SweepReport | None) -> None:
+    def _report(self, settings: Settings | None, fold: int, report: SweepReport | None) -> None:
         left = None if self._end is None else max(self._end - time.monotonic(), 0.0)
         planned = self._planned
         if self._most is not None:
             planned = min(planned, max(self._most - len(self._found.trials), 0))
         standing = Standing(self._found.trials, settings, fold, report, planned, left)
-        self._watch(standing)
+        self._callback(standing)
 
 
 def _most_of(one: Choice) -> int:
-    """How many trials a choice may take: on a ladder usually one to either side."""
+    """Return the maximal number of trials of a choice, on a ladder the usual one."""
     return 2 if one.ordered else max(len(one.options) - 1, 1)
 
 
 # ------------------------------------------------------------------------------------------------
-# What a search has found, as a table and as a picture.
+# Table and plot of a search.
 
 
 TITLES = {"rmse": "held-out RMSE", "nlpd": "held-out NLPD", "elbo": "ELBO"}
@@ -323,25 +352,25 @@ TITLES = {"rmse": "held-out RMSE", "nlpd": "held-out NLPD", "elbo": "ELBO"}
 def table_of(found: Tuning) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows of the trials, the best one marked."""
     folds = max(len(trial.scores) for trial in found.trials)
-    headers, rows = table_rows(found.trials, found.by, folds=folds)
+    headers, rows = table_rows(found.trials, found.metric, folds=folds)
     for trial, row in zip(found.trials, rows, strict=True):
         row[-1] += " ← best" if trial is found.best else ""
     return headers, rows
 
 
 def table_rows(
-    trials: Sequence[Trial], by: str, *, folds: int
+    trials: Sequence[Trial], metric: str, *, folds: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows of trials, the first of which others are described by."""
+    """Return headers and rows of trials; settings are described by their changes."""
     headers = ["trial", "settings", "sweeps", TITLES["rmse"]]
-    headers += [TITLES[by]] if by != "rmse" else []
+    headers += [TITLES[metric]] if metric != "rmse" else []
     headers += ["±"] if folds > 1 else []
     rows = []
     for trial in trials:
         row = [str(trial.number), trial.described(trials[0].settings), str(trial.sweeps)]
         row.append(shown_score(trial.rmse))
-        if by != "rmse":
-            row.append(shown(trial, by))
+        if metric != "rmse":
+            row.append(shown(trial, metric))
         if folds > 1:
             row.append("" if trial.error is None else f"{trial.error:.4f}")
         rows.append([*row, f"{trial.cpu_seconds:.1f}", how_it_ended(trial)])
@@ -349,7 +378,7 @@ def table_rows(
 
 
 def numbers_in(headers: Sequence[str]) -> list[int]:
-    """Return which columns of the table hold numbers: all but the settings and the end.
+    """Return the numeric columns of the table.
 
     >>> numbers_in(["trial", "settings", "sweeps", "ended"])
     [0, 2]
@@ -357,13 +386,13 @@ def numbers_in(headers: Sequence[str]) -> list[int]:
     return [0, *range(2, len(headers) - 1)]
 
 
-def shown(trial: Trial, by: str) -> str:
-    """Write what a trial is judged by; bounds are better the higher, and are not turned around."""
-    return shown_score(-trial.score if by == "elbo" else trial.score)
+def shown(trial: Trial, metric: str) -> str:
+    """Return the score of a trial as text; bounds with their own sign."""
+    return shown_score(-trial.score if metric == "elbo" else trial.score)
 
 
 def shown_score(score: float) -> str:
-    """Write a score, or nothing where there is none.
+    """Return a score as text.
 
     >>> shown_score(0.91234), shown_score(float("inf"))
     ('0.9123', '-')
@@ -372,9 +401,9 @@ def shown_score(score: float) -> str:
 
 
 def how_it_ended(trial: Trial) -> str:
-    """Say whether a trial was stopped early, and why."""
+    """Return why a trial ended."""
     return {
-        SETTLED: "settled",
+        SETTLED: "converged",
         RISEN: f"error rose after {trial.max_sweeps}",
         BEHIND: "stopped, behind",
         TIME: "time was up",
@@ -383,7 +412,7 @@ def how_it_ended(trial: Trial) -> str:
 
 
 def tuning_figure(found: Tuning) -> Figure:
-    """Draw what trials were stopped by, sweep by sweep: the first, the best, and the others."""
+    """Draw the held-out error of trials by sweep."""
     with plots.style():
         from matplotlib.figure import Figure
 
@@ -408,7 +437,7 @@ def tuning_figure(found: Tuning) -> Figure:
         if later:
             room = 0.06 * (max(later) - min(later)) + 0.001 * abs(max(later))
             axes.set_ylim(min(later) - room, max(later) + room)
-        elbo = found.by == "elbo"
+        elbo = found.metric == "elbo"
         axes.set_xlabel("sweep")
         axes.set_ylabel("minus ELBO for each rating" if elbo else "held-out RMSE")
         axes.legend()
@@ -416,7 +445,7 @@ def tuning_figure(found: Tuning) -> Figure:
 
 
 def write_tuning_plot(path: Path, found: Tuning, *, title: str) -> None:
-    """Write the figure as a PNG or, with the table of trials, as a page, by the name."""
+    """Write the figure as PNG or, with the table of trials, as HTML, by the name."""
     figure = tuning_figure(found)
 
     def html() -> str:
@@ -429,7 +458,7 @@ def write_tuning_plot(path: Path, found: Tuning, *, title: str) -> None:
         )
         headers, rows = table_of(found)
         measured = card("Trials", "", table(headers, rows, numbers=numbers_in(headers)), wide=True)
-        said = f"{len(found.trials)} trials, judged by {TITLES[found.by]}"
-        return page(title, said, [section("Choosing settings", [drawn, measured])])
+        subtitle = f"{len(found.trials)} trials, compared by {TITLES[found.metric]}"
+        return page(title, subtitle, [section("Choosing settings", [drawn, measured])])
 
     write_drawn(path, figure, html)

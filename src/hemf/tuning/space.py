@@ -1,4 +1,4 @@
-"""Which settings are tried."""
+"""Settings to try."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 
 from hemf._checks import check_bool
 from hemf._options import fit_options, online_options
+from hemf._typing import FeaturesLike
 from hemf.data.ratings import Ratings
 from hemf.errors import DataError, ParameterError
 from hemf.estimator import HeMF
 
 Settings = dict[str, Any]
-"""Parameters of `HeMF`; and whether ``user_features``, ``item_features`` are used."""
+"""Parameters of `HeMF`, and whether ``user_features`` and ``item_features`` are used."""
+Space = Mapping[str, Sequence[object]]
+"""Values to try of each parameter."""
+Features = dict[str, list[FeaturesLike]]
 
 FEATURES = ("user_features", "item_features")
 COMMUNITIES = ("max_user_communities", "max_item_communities")
@@ -30,34 +34,34 @@ ELSEWHERE = {
     "refresh": "only what is learnt online depends on it",
     "max_online_communities": "only what is learnt online depends on it",
 }
-"""What cannot be tried, and why."""
+"""Parameters that cannot be tried, and why."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings of which one is to be chosen; all of them set the same parameters."""
+    """Options of which one is chosen; all of them set the same parameters."""
 
     options: tuple[Settings, ...]
     ordered: bool = False
-    """Whether they are steps of a ladder: where one is no better, neither are those beyond."""
+    """Whether the options are ordered: if one is no better, neither are those beyond it."""
 
     @property
     def names(self) -> set[str]:
-        """Parameters that it sets."""
+        """Parameters that the options set."""
         return set(self.options[0])
 
-    def place_in(self, settings: Mapping[str, Any]) -> int | None:
-        """Which of the options holds in these settings."""
+    def place_in(self, settings: Mapping[str, object]) -> int | None:
+        """Return the index of the option that these settings have."""
         held = {name: settings[name] for name in self.names}
         return self.options.index(held) if held in self.options else None
 
 
 def default_space(
-    ratings: Ratings, given: Iterable[str], fixed: Mapping[str, Any]
+    ratings: Ratings, given: Iterable[str], fixed: Mapping[str, object]
 ) -> tuple[Choice, ...]:
-    """Return what is tried where nothing is said: what gains most on most data, first.
+    """Return the default choices, those with the largest gains on most data first.
 
-    ``given`` are the features there are; what is ``fixed`` is left out.
+    ``given`` are the available features; ``fixed`` parameters are left out.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> [min(choice.names) for choice in default_space(data, (), {"n_factors": 3})]
@@ -80,8 +84,8 @@ def default_space(
     return tuple(choice for choice in choices if not choice.names & set(fixed))
 
 
-def asked_space(space: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """Return what is asked for to be tried: names, and values of each.
+def asked_space(space: Space, fixed: Mapping[str, object]) -> tuple[Choice, ...]:
+    """Return the choices of a space.
 
     >>> [choice.options for choice in asked_space({"n_factors": [5, 10]}, {})]
     [({'n_factors': 5}, {'n_factors': 10})]
@@ -99,11 +103,11 @@ def asked_space(space: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]) ->
 
 
 def first_settings(
-    choices: Sequence[Choice], given: Iterable[str], fixed: Mapping[str, Any]
+    choices: Sequence[Choice], given: Iterable[str], fixed: Mapping[str, object]
 ) -> Settings:
-    """Return the settings that a search begins with: those without tuning, but for what is fixed.
+    """Return the settings of the first trial: the defaults and the ``fixed`` ones.
 
-    All that they and the choices hold is checked.
+    They and all options are checked.
 
     >>> first_settings(asked_space({"n_factors": [5]}, {}), (), {"moods": False})
     {'moods': False, 'n_factors': 20}
@@ -124,9 +128,9 @@ def first_settings(
 
 
 def check_space(
-    fixed: Mapping[str, Any], space: Mapping[str, Sequence[Any]] | None, given: Iterable[str]
+    fixed: Mapping[str, object], space: Space | None, given: Iterable[str]
 ) -> tuple[Choice, ...] | None:
-    """Check all that does not depend on data; return the choices of ``space``, if there is one.
+    """Check settings and space before data is read; return the choices of the space.
 
     >>> check_space({"n_factors": 5}, {"n_factors": [5, 10]}, ())
     Traceback (most recent call last):
@@ -137,8 +141,8 @@ def check_space(
     return asked
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Complain of a parameter that there is not, or of a value that it cannot have."""
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Raise an error for an unknown parameter or an invalid value."""
     for name in FEATURES:
         check_bool(name, settings.get(name, True))
     model = new_model(settings)
@@ -146,8 +150,10 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     online_options(model)
 
 
-def check_times(settings: Mapping[str, Any], choices: Sequence[Choice], ratings: Ratings) -> None:
-    """Complain of moods where ratings have no timestamps."""
+def check_times(
+    settings: Mapping[str, object], choices: Sequence[Choice], ratings: Ratings
+) -> None:
+    """Raise an error for moods without timestamps."""
     options = [settings, *(option for choice in choices for option in choice.options)]
     if ratings.timestamps is None and any(option.get("moods") for option in options):
         raise DataError(
@@ -156,7 +162,7 @@ def check_times(settings: Mapping[str, Any], choices: Sequence[Choice], ratings:
         )
 
 
-def new_model(settings: Mapping[str, Any], **more: Any) -> HeMF:
+def new_model(settings: Mapping[str, object], **more: object) -> HeMF:
     """Return an unfitted model with these settings.
 
     >>> new_model({"n_factors": 5, "user_features": False}, rng=0)
@@ -166,8 +172,8 @@ def new_model(settings: Mapping[str, Any], **more: Any) -> HeMF:
     return HeMF().set_params(**own, **more)
 
 
-def described(settings: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Say in few words how settings differ from the first ones.
+def described(settings: Mapping[str, object], first: Mapping[str, object]) -> str:
+    """Return how settings differ from the first ones.
 
     >>> described({"n_factors": 5, "moods": True}, {"n_factors": 20, "moods": False})
     'n_factors=5, moods'

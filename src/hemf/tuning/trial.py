@@ -1,4 +1,4 @@
-"""One candidate, judged on held-out ratings, and stopped as soon as it is clear how it ends."""
+"""A candidate, scored on held-out ratings and stopped early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 from hemf._files import JsonLog, digest
 from hemf._options import fit_options
@@ -18,60 +18,62 @@ from hemf.data.ratings import Ratings
 from hemf.errors import ConvergenceWarning, DataError, HemfError, ParameterError
 from hemf.estimator import HeMF
 from hemf.evaluation.splits import k_fold
-from hemf.tuning.space import FEATURES, Settings, described, new_model
+from hemf.tuning.space import FEATURES, Features, Settings, described, new_model
+
+T = TypeVar("T")
 
 SETTLED, RISEN, BEHIND, TIME, FAILED = "settled", "risen", "behind", "time", "failed"
-"""How a fit ended: by itself, its held-out error rose, it could not win, time was up, an error."""
+"""Ends of a fit: converged, held-out error rose, cannot win, time limit, error."""
 CRITERIA = ("rmse", "nlpd", "elbo")
-RISE = 1e-4  # of the error; below that a rise is not worth stopping for
-LOOK_BACK = 3  # sweeps that tell how fast a curve falls
-LOOK_AHEAD = 10  # sweeps that it may go on to fall so fast, at least
-PROOFS = 2  # sweeps running that must say that a candidate is behind
+RISE = 1e-4  # smallest relative rise of the error that counts
+LOOK_BACK = 3  # sweeps for the slope of a curve
+LOOK_AHEAD = 10  # minimal number of sweeps for which the slope is extrapolated
+BEHIND_SWEEPS = 2  # consecutive sweeps after which a candidate is behind
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a candidate; lower scores are better, whatever they are."""
+    """Result of a candidate; lower scores are better."""
 
     number: int
     settings: Settings
     score: float
-    """Mean over folds of the held-out RMSE or NLPD, or of minus the bound for each rating."""
+    """Mean over folds of held-out RMSE or NLPD, or of minus the bound per rating."""
     rmse: float
     """Held-out RMSE, mean over folds."""
     error: float | None
     """Standard error of the score; None with one fold."""
     sweeps: int
-    """Of all folds together."""
+    """Number of sweeps of all folds."""
     max_sweeps: int | None
-    """After how many the held-out error began to rise; None where it did not."""
+    """Sweep after which the held-out error began to rise; None if it did not."""
     ended: str
     cpu_seconds: float
     seconds: float
     curves: tuple[tuple[float, ...], ...] = ()
-    """Of each fold, after every sweep: what is stopped early by."""
+    """Score of each fold after every sweep."""
     scores: tuple[float, ...] = ()
-    """Of each fold."""
+    """Score of each fold."""
     reason: str | None = None
-    """What failed."""
+    """Message of an error."""
 
     @property
     def finished(self) -> bool:
-        """Whether it ran to its end, and so may win."""
+        """Whether it ran to its end, and so can win."""
         return self.ended in (SETTLED, RISEN)
 
-    def described(self, first: Mapping[str, Any]) -> str:
-        """Say in few words how its settings differ from the first ones."""
+    def described(self, first: Mapping[str, object]) -> str:
+        """Return how its settings differ from the first ones."""
         return described(self.settings, first)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a JSON document."""
         return asdict(self)
 
 
 @dataclass
 class Curve:
-    """Callback of a fit: keeps what candidates are compared by, and says when to stop.
+    """Callback of a fit that records scores and stops the fit early.
 
     >>> curve = Curve("rmse", patience=2, earliest=0)
     >>> errors = [0.9, 0.8, 0.85, 0.86]
@@ -81,27 +83,27 @@ class Curve:
     ('risen', 2)
     """
 
-    by: str
+    metric: str
     patience: int
     earliest: int
-    """Sweeps before which parts of the model are held, and nothing is told by its error."""
+    """First sweep that counts: before it parts of the model are fixed."""
     whole: bool = False
-    """Whether to let the fit run to its end whatever its error does."""
+    """Whether the fit is never stopped early."""
     rival: tuple[float, int] | None = None
-    """Score of the best candidate so far on the same ratings, and its sweeps."""
+    """Score and sweeps of the best candidate so far on the same fold."""
     deadline: float | None = None
     n_ratings: int = 1
     values: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     ended: str = SETTLED
     best_sweep: int = 0
-    _proofs: int = 0
+    _behind: int = 0
 
     def __call__(self, report: SweepReport) -> bool:
-        """Note how the fit stands; return whether it may stop."""
+        """Record a sweep; return whether to stop."""
         assert report.validation_rmse is not None
         self.errors.append(report.validation_rmse)
-        value = self.errors[-1] if self.by == "rmse" else -report.elbo / self.n_ratings
+        value = self.errors[-1] if self.metric == "rmse" else -report.elbo / self.n_ratings
         if self.stops(report.sweep, value):
             return True
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -109,10 +111,10 @@ class Curve:
         return self.ended == TIME
 
     def stops(self, sweep: int, value: float) -> bool:
-        """Note a value; return whether the held-out error has risen, or the candidate is behind."""
+        """Record a value; return whether the error has risen or the candidate is behind."""
         self.values.append(value)
-        if self.whole or self.by == "nlpd" or sweep < self.earliest:
-            return False  # of densities there is no curve
+        if self.whole or self.metric == "nlpd" or sweep < self.earliest:
+            return False  # there is no curve of NLPD
         if not self.best_sweep or value < self.values[self.best_sweep - 1]:
             self.best_sweep = sweep
         best = self.values[self.best_sweep - 1]
@@ -124,49 +126,43 @@ class Curve:
         return self.ended != SETTLED
 
     def _is_behind(self, sweep: int, value: float) -> bool:
-        """Whether, were it to fall on as fast as lately, it would still not reach its rival.
-
-        Curves flatten, so that this gives more than its due.
-        """
+        """Whether the linearly extrapolated curve does not reach the rival."""
         if self.rival is None or sweep < self.earliest + LOOK_BACK:
             return False
         score, sweeps = self.rival
         fall = max(self.values[-1 - LOOK_BACK] - value, 0.0) / LOOK_BACK
         ahead = max(sweeps - sweep, LOOK_AHEAD)
         best = min(value, self.values[self.best_sweep - 1])
-        self._proofs = self._proofs + 1 if min(best, value - fall * ahead) > score else 0
-        return self._proofs >= PROOFS
+        self._behind = self._behind + 1 if min(best, value - fall * ahead) > score else 0
+        return self._behind >= BEHIND_SWEEPS
 
     @property
     def score(self) -> float:
-        """What counts: where the error rose, the sweep before it did; else the last."""
+        """Score of the best sweep if the error rose, else of the last."""
         return self.values[self.best_sweep - 1] if self.ended == RISEN else self.values[-1]
 
     @property
     def rmse(self) -> float:
-        """RMSE of that sweep."""
+        """RMSE of the same sweep."""
         return self.errors[self.best_sweep - 1] if self.ended == RISEN else self.errors[-1]
 
 
 class Judge:
-    """Held-out parts of the ratings, and candidates fitted to what is left.
-
-    ``share`` of the ratings is held out at random, ``folds`` times, no rating twice.
-    """
+    """Fits candidates, with a share ``holdout`` of the ratings held out, ``folds`` times."""
 
     def __init__(
         self,
         ratings: Ratings,
-        features: Mapping[str, Any],
+        features: Features,
         *,
-        by: str,
-        share: float,
+        metric: str,
+        holdout: float,
         folds: int,
         patience: int,
         seed: int,
         n_jobs: int | None,
     ) -> None:
-        parts = round(1.0 / share)
+        parts = round(1.0 / holdout)
         if ratings.n_ratings < 2 * parts:
             raise DataError(
                 f"{ratings.n_ratings} ratings are too few to hold out 1/{parts} of them; "
@@ -184,7 +180,7 @@ class Judge:
             (ratings.select(kept), ratings.select(held))
             for (kept, held), _ in zip(splits, range(folds), strict=False)
         ]
-        self._features, self._by, self._patience = features, by, patience
+        self._features, self._metric, self._patience = features, metric, patience
         self._more = {"rng": seed, "n_jobs": n_jobs}
 
     def run(
@@ -194,12 +190,9 @@ class Judge:
         *,
         rival: Trial | None,
         deadline: float | None,
-        watch: Callable[[int, SweepReport], None],
+        callback: Callable[[int, SweepReport], None],
     ) -> Trial:
-        """Fit a candidate to each fold in turn, until it is done or behind its rival.
-
-        Without a rival, it is fitted as it would be without tuning.
-        """
+        """Fit a candidate to each fold; without a rival it is not stopped early."""
         begin, cpu = time.perf_counter(), time.process_time()
         curves: list[Curve] = []
         scores: list[float] = []
@@ -209,7 +202,7 @@ class Judge:
                 against = None
                 if rival is not None:
                     against = rival.scores[fold], len(rival.curves[fold])
-                curve, score = self._fit(fold, settings, against, deadline, watch)
+                curve, score = self._fit(fold, settings, against, deadline, callback)
                 curves.append(curve)
                 scores.append(score)
                 if curve.ended in (BEHIND, TIME):
@@ -223,11 +216,8 @@ class Judge:
         return _judged(number, settings, curves, scores, ended, reason, spent)
 
     def cut_short(self, trial: Trial) -> Trial | None:
-        """Return what a trial that ran to its end had been if its rising error had stopped it.
-
-        None where the error did not rise.
-        """
-        if self._by != "rmse":
+        """Return the trial with early stopping; None if the error did not rise."""
+        if self._metric != "rmse":
             return None
         curves = [self._curve(trial.settings) for _ in trial.curves]
         for curve, values in zip(curves, trial.curves, strict=True):
@@ -241,7 +231,7 @@ class Judge:
 
     def _curve(self, settings: Settings) -> Curve:
         options = fit_options(new_model(settings))
-        return Curve(self._by, self._patience, options.earliest)
+        return Curve(self._metric, self._patience, options.earliest)
 
     def _fit(
         self,
@@ -249,7 +239,7 @@ class Judge:
         settings: Settings,
         against: tuple[float, int] | None,
         deadline: float | None,
-        watch: Callable[[int, SweepReport], None],
+        callback: Callable[[int, SweepReport], None],
     ) -> tuple[Curve, float]:
         train, held_out = self._folds[fold]
         model, curve = new_model(settings, **self._more), self._curve(settings)
@@ -260,10 +250,10 @@ class Judge:
             model.fit(
                 train,
                 validation=held_out,
-                callbacks=[curve, lambda report: watch(fold, report)],
+                callbacks=[curve, lambda report: callback(fold, report)],
                 **used(self._features, settings),
             )
-        return curve, _density(model, held_out) if self._by == "nlpd" else curve.score
+        return curve, _density(model, held_out) if self._metric == "nlpd" else curve.score
 
 
 def _judged(
@@ -275,7 +265,7 @@ def _judged(
     reason: str | None,
     spent: tuple[float, float],
 ) -> Trial:
-    """Put together what the folds say."""
+    """Combine the folds."""
     rises = [len(c.values) if c.ended == SETTLED else c.best_sweep for c in curves]
     if ended == SETTLED and 2 * sum(c.ended == RISEN for c in curves) > len(curves):
         ended = RISEN
@@ -297,8 +287,8 @@ def _judged(
     )
 
 
-def used(features: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the features that settings make use of.
+def used(features: Mapping[str, T], settings: Mapping[str, object]) -> dict[str, T]:
+    """Return the features that settings use.
 
     >>> used({"user_features": 1, "item_features": 2}, {"user_features": False})
     {'item_features': 2}
@@ -320,7 +310,7 @@ def _density(model: HeMF, held_out: Ratings) -> float:
 _HEAD = b'{"search": {'  # every file of trials begins with this
 
 
-def key_of(settings: Mapping[str, Any]) -> str:
+def key_of(settings: Mapping[str, object]) -> str:
     """Return what equal settings have alike, whatever their order.
 
     >>> key_of({"n_factors": 5, "moods": True}) == key_of({"moods": True, "n_factors": 5})
@@ -329,7 +319,7 @@ def key_of(settings: Mapping[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-def fingerprint(ratings: Ratings, features: Mapping[str, Any]) -> str:
+def fingerprint(ratings: Ratings, features: Features) -> str:
     """Return a hash of all that is learnt from.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
@@ -361,7 +351,7 @@ class Kept:
     kill has cut in two is dropped.
     """
 
-    def __init__(self, path: Path | None, search: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, search: Mapping[str, object]) -> None:
         self._log = None if path is None else JsonLog(path)
         self._found: dict[str, dict[str, Any]] = {}
         if self._log is not None:
