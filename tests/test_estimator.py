@@ -357,7 +357,7 @@ def test_running_out_of_sweeps_is_said_where_fit_was_called():
 
 
 def test_running_out_of_sweeps_names_the_held_out_error_where_that_was_watched():
-    expected = "the error on held-out ratings had not settled after 3 sweeps; raise max_sweeps"
+    expected = "the error on held-out ratings had not converged after 3 sweeps; raise max_sweeps"
     with pytest.warns(ConvergenceWarning, match=expected) as caught:
         small(max_sweeps=3, validation_fraction=0.2).fit(NAMED)
     assert "bound" not in str(caught[0].message)

@@ -12,9 +12,8 @@ from scipy.optimize import brentq
 from scipy.special import digamma
 
 from hemf.batch import empirical
-from hemf.model import bound
 from hemf.model.communities import Communities, Sticks, expected_log_det
-from proofs.problems import any_communities, any_prior, any_statistics, spd
+from proofs.problems import any_communities, any_prior, any_statistics, side_total, spd
 
 
 def dof_root(communities: Communities, scale: np.ndarray) -> float:
@@ -89,7 +88,7 @@ def test_gradient_steps_are_the_slope_of_the_bound_times_the_papers_rate(
     def slope(name: str, at: float) -> float:
         step = 1e-5
         high, low = (
-            bound.side_total(statistics, communities, replace(prior, **{name: at + sign * step}))
+            side_total(statistics, communities, replace(prior, **{name: at + sign * step}))
             for sign in (1, -1)
         )
         return (high - low) / (2.0 * step)
@@ -117,10 +116,10 @@ def test_learning_the_prior_does_not_lower_the_bound(
 ) -> None:
     statistics = any_statistics(rng, count, 3, tied=tied)
     communities, prior = any_communities(rng, count, 3, tied=tied), any_prior(rng, 3)
-    value = bound.side_total(statistics, communities, prior)
+    value = side_total(statistics, communities, prior)
     for structure, scale in ((False, False), (True, False), (True, True)):
         prior = empirical.learn_prior(prior, communities, evb=evb, structure=structure, scale=scale)
-        after = bound.side_total(statistics, communities, prior)
+        after = side_total(statistics, communities, prior)
         assert after >= value - 1e-12 * abs(value)
         value = after
 

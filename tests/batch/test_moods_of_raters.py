@@ -143,6 +143,7 @@ def test_times_must_be_as_many_as_pairs(model):
         model.predict("u1", ["i1", "i2"], timestamps=[1.0, np.nan])
 
 
+@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 def test_the_same_on_any_number_of_threads(parts):
     users, items, _, times = columns(parts[1])
     answers = [
@@ -188,6 +189,7 @@ def test_no_times_for_no_pairs(model):
         model.predict("u1", ["i1", "i2"], timestamps=[])
 
 
+@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 def test_pairs_that_come_with_times_are_predicted_at_these(model, parts, tmp_path):
     import pandas as pd
 

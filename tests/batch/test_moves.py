@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from hemf.batch import merge_split
 from hemf.batch.init import assign
-from hemf.model import bound
 from hemf.model.bound import stick_evidence
 from hemf.model.side import Side
 from proofs import slow_bound
-from proofs.problems import SETTINGS, Setting, any_prior, problem
+from proofs.problems import SETTINGS, Setting, any_prior, problem, side_total
 from proofs.watch import Watched
 
 COUPLED = [setting for setting in SETTINGS if setting.coupled]
@@ -47,7 +46,7 @@ def with_soft_memberships(setting: Setting) -> Watched:
 
 
 def total(side: Side) -> float:
-    return bound.side_total(side.statistics, side.communities, side.prior)
+    return side_total(side.statistics, side.communities, side.prior)
 
 
 def long_way(watched: Watched, side: Side, rows: slow_bound.Belief) -> float:

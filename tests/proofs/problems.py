@@ -15,6 +15,7 @@ from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState, with_penalty
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import RatingsInMemory, Sessions, Threads
+from hemf.model.bound import side_terms
 from hemf.model.communities import Communities, Prior, Statistics, Sticks
 from hemf.model.features import Design
 from hemf.model.layout import Layout, pack
@@ -101,6 +102,11 @@ def with_times(state: BatchState, times: np.ndarray) -> BatchState:
     sessions = Sessions.of(tables(state)["user"], times)
     engine = Threads.of(tables(state), sessions=sessions, n_jobs=1)
     return replace(state, engine=engine, moods=engine.components["ratings"].start_moods())
+
+
+def side_total(statistics: Statistics, communities: Communities, prior: Prior) -> float:
+    """Sum of all terms of the bound of one side."""
+    return sum(side_terms(statistics, communities, prior).values())
 
 
 def any_prior(rng: np.random.Generator, order: int) -> Prior:

@@ -139,7 +139,7 @@ def fit_batch(
     if not (done or stopped) and options.max_sweeps > 1:
         watched, instead = "the bound was still rising", "raise tol"
         if validate is not None:
-            watched, instead = "the error on held-out ratings had not settled", "lower patience"
+            watched, instead = "the error on held-out ratings had not converged", "lower patience"
         warn_caller(
             f"{watched} after {options.max_sweeps} sweeps; "
             f"raise max_sweeps, or {instead} if this is accurate enough",

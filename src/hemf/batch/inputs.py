@@ -186,7 +186,7 @@ def validation_rmse(
         moments, rows = {}, {}
         for name, (own, unrated) in found.items():
             side = state.sides[name]
-            # -1 is the stranger's; but where features tell of a row, it is none
+            # -1 is the stranger; a row with features is none
             rows[name] = own if side.regression is not None else np.where(unrated, -1, own)
             moments[name] = with_stranger(side) if (rows[name] < 0).any() else side.moments
         mean, _ = pair_moments(
@@ -391,7 +391,7 @@ def regression_bytes(design: Design, n_factors: int) -> int:
 
 
 def available_bytes() -> int | None:
-    """Return the memory available without swapping, or None if the system does not tell."""
+    """Return the memory available without swapping, or None if unknown."""
     import psutil
 
     try:

@@ -12,7 +12,7 @@ from hemf.batch import merge_split
 from hemf.batch.empirical import learn_prior
 from hemf.batch.init import seed_communities
 from hemf.batch.options import FitOptions
-from hemf.engines.base import RATINGS, Component, Engine, HalfSweep
+from hemf.engines.base import RATINGS, Engine, EntryTable, HalfSweep
 from hemf.model import bound
 from hemf.model.bound import factors_term
 from hemf.model.communities import Statistics
@@ -45,7 +45,7 @@ class BatchState:
     """Moods of raters, subtracted from their ratings; None without timestamps."""
 
     @property
-    def ratings(self) -> Component:
+    def ratings(self) -> EntryTable:
         """The component of ratings."""
         return self.engine.components[RATINGS]
 
@@ -208,16 +208,16 @@ def least_noise(state: BatchState) -> float:
     Σ υ E[bbᵀ]/σ² exceeds the prior and factors are NaN. The error of n ratings grows as √n.
     """
     weights = [side.weights for side in state.sides.values()]
-    n_most = max(int(state.counts(name).max()) for name in SIDES)
-    return noise_floor(weights, n_most, state.ratings.dtype)
+    max_count = max(int(state.counts(name).max()) for name in SIDES)
+    return noise_floor(weights, max_count, state.ratings.dtype)
 
 
-def noise_floor(weights: list[Float64Array], n_most: int, dtype: np.dtype[np.floating]) -> float:
+def noise_floor(weights: list[Float64Array], max_count: int, dtype: np.dtype[np.floating]) -> float:
     """Return the limit of `least_noise`, given weights and the largest number of ratings."""
     if min(float(weight.min()) for weight in weights) > MIN_WEIGHT:
         return NOISE_FLOOR
     most = math.prod(float(weight.max()) for weight in weights)
-    rounding = ROUNDING * float(np.finfo(dtype).eps) * math.sqrt(n_most)
+    rounding = ROUNDING * float(np.finfo(dtype).eps) * math.sqrt(max_count)
     return max(NOISE_FLOOR, rounding * most)
 
 

@@ -55,7 +55,7 @@ class HalfSweep:
     """Information weight w_i = 1 - tr(P S_i)/L of every row; empty without features."""
 
 
-class Component(Protocol):
+class EntryTable(Protocol):
     """One table of entries that an engine holds, such as the ratings."""
 
     @property
@@ -118,7 +118,7 @@ class Engine(Protocol):
     """Owner of the entries of all components of a model."""
 
     @property
-    def components(self) -> Mapping[str, Component]:
+    def components(self) -> Mapping[str, EntryTable]:
         """Components by name; today the one of `RATINGS`."""
 
     @classmethod

@@ -61,7 +61,7 @@ class Sessions:
 
 @dataclass
 class RatingsInMemory:
-    """Standardised ratings of both sides; see `hemf.engines.base.Component`."""
+    """Standardised ratings of both sides; see `hemf.engines.base.EntryTable`."""
 
     tables: dict[str, Sparse]
     sessions: Sessions | None = None
@@ -272,7 +272,7 @@ def standardised(ratings: Ratings, dtype: Storage) -> dict[str, Sparse]:
 
 
 def scaled_residuals(table: Sparse, n_columns: int, pseudo_ratings: float) -> csr_array:
-    """Return ratings less the offsets of rows and columns; see `Component.residuals`."""
+    """Return ratings less the offsets of rows and columns; see `EntryTable.residuals`."""
     counts, other_counts = np.diff(table.indptr), np.bincount(table.indices, minlength=n_columns)
     left = table.values.astype(np.float64)
     offset = np.bincount(table.indices, left, n_columns) / (other_counts + pseudo_ratings)

@@ -1,1 +1,1 @@
-"""What is believed: arrays with documented shapes, and the formulas over them."""
+"""The model: posteriors as arrays with documented shapes, and the formulas over them."""

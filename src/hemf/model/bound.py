@@ -122,11 +122,6 @@ def side_terms(statistics: Statistics, communities: Communities, prior: Prior) -
     }
 
 
-def side_total(statistics: Statistics, communities: Communities, prior: Prior) -> float:
-    """Sum of `side_terms`."""
-    return sum(side_terms(statistics, communities, prior).values())
-
-
 # ------------------------------------------------------------------------------------------------
 # The bound at the optimum of q(π) and q(φ): ratios of normalising constants that depend on the
 # rows through additive statistics alone, so that changes of communities are cheap to judge.
