@@ -1,9 +1,8 @@
-"""Kernels are compiled once, and anew when any of their files changes."""
+"""Kernels are compiled once, and anew when the code that they use changes."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,51 @@ from numba.core.errors import NumbaError
 
 from hemf.kernels import compile as compiling
 from hemf.kernels import products, rows
+from hemf.kernels.cache import source_digest
+
+CODE = """
+from hemf.kernels.compile import inner, kernel
+FACTOR = 2.0
+
+@inner
+def scaled(x):
+    return FACTOR * x
+
+@inner
+def unused(x):
+    return x
+
+@kernel("void({T}[::1])")
+def scale(x):
+    for k in range(x.size):
+        x[k] = scaled(x[k])
+"""
 
 
-def test_a_change_in_any_file_gives_another_digest(tmp_path: Path) -> None:
-    (tmp_path / "rows.py").write_text("WIDTH = 32\n")
-    (tmp_path / "lanes.py").write_text("")
-    seen = {compiling.digest(tmp_path)}
-    (tmp_path / "lanes.py").write_text("x = 1\n")
-    seen.add(compiling.digest(tmp_path))
-    (tmp_path / "lanes.py").rename(tmp_path / "blocks.py")
-    seen.add(compiling.digest(tmp_path))
-    assert len(seen) == 3
-    (tmp_path / "notes.txt").write_text("not code")
-    assert compiling.digest(tmp_path) in seen
-
-
-def test_the_cache_is_kept_under_that_digest() -> None:
-    own = compiling.digest(Path(compiling.__file__).parent)
-    for kernel in (rows.coupled_rows, rows.mean_field_rows, products.pair_moments):
-        assert own in kernel.compiled(np.float64).py_func.__qualname__
+@pytest.mark.parametrize(
+    ("old", "new", "differs"),
+    [
+        ("", "", False),
+        ("import inner", "import  inner", False),
+        ("FACTOR = 2.0", "\n# a comment\nFACTOR = 2.0", False),
+        ("    return x\n", "    return x + x\n", False),  # which the kernel does not call
+        ("FACTOR = 2.0", "FACTOR = 3.0", True),
+        ("return FACTOR * x", "return x * FACTOR", True),
+        ("x[k] = scaled(x[k])", "x[k] = scaled(x[k]) + 1.0", True),
+        ("@inner\ndef scaled", "@step\ndef scaled", True),
+        ("({T}[::1])", "({T}[::1])", False),
+        ('")\ndef scale', '", allocates=True)\ndef scale', True),
+    ],
+)
+def test_the_digest_of_a_kernel_is_of_the_code_that_it_uses(
+    old: str, new: str, differs: bool
+) -> None:
+    found = []
+    for text in (CODE, CODE.replace(old, new).replace("import inner", "import step, inner")):
+        names: dict[str, Any] = {"__name__": "example"}
+        exec(text, names)
+        found.append(source_digest(names["scale"]._dispatcher))
+    assert (found[0] != found[1]) is differs
 
 
 def test_threads_that_ask_at_once_get_the_same_code() -> None:

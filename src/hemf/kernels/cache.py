@@ -17,10 +17,10 @@ import pickle
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import llvmlite
@@ -66,21 +66,14 @@ def warn_if_not_written() -> None:
 
 
 class KernelCache(NullCache):
-    """Cache of one function's machine code, as Numba's dispatchers use it.
+    """Cache of one function's machine code, as Numba's dispatchers use it."""
 
-    ``version`` names that of all source files that the function may call, and how it is compiled.
-    """
-
-    def __init__(self, function: Callable[..., Any], version: str) -> None:
-        code: Any = getattr(function, "__code__", None)
-        source = _digest_of_file(code.co_filename)
-        self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
-        self._version = (
-            *(MAGIC, version, source, self._name, function.__qualname__),
-            *(numba.__version__, llvmlite.__version__, sys.version),
-        )
-        # What a function encloses is part of its code, and without the source nothing is certain.
-        self._enabled = source is not None and function.__closure__ is None
+    def __init__(self, dispatcher: Any) -> None:
+        function = dispatcher.py_func
+        self._dispatcher = dispatcher
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        # What a function encloses is part of its code.
+        self._enabled = function.__closure__ is None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for this signature, None if it has to be compiled."""
@@ -129,8 +122,14 @@ class KernelCache(NullCache):
             _failed.append(first)
 
     def _key(self, sig: Any, codegen: Any) -> bytes:
-        whole = (*self._version, str(sig), codegen.magic_tuple())
+        versions = MAGIC, numba.__version__, llvmlite.__version__, sys.version
+        fields = [getattr(each, "fields", ()) for each in getattr(sig, "args", ())]
+        whole = *versions, self._source, str(sig), fields, codegen.magic_tuple()
         return hashlib.blake2b(repr(whole).encode(), digest_size=32).digest()
+
+    @cached_property
+    def _source(self) -> str:
+        return source_digest(self._dispatcher)
 
     def _file(self, key: bytes) -> str:
         return f"{self._name}-{key.hex()[:24]}.nbc"
@@ -180,9 +179,48 @@ def _checksum(data: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=32, key=key).digest()
 
 
-@cache
-def _digest_of_file(path: str) -> str | None:
-    try:
-        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-    except OSError:
-        return None
+def source_digest(dispatcher: Any) -> str:
+    """Return a name for the code of a function and of all that it uses in its own package.
+
+    That is bytecode and constants, so comments and the order of functions do not matter.
+    """
+    contents = hashlib.blake2b(digest_size=16)
+    module = dispatcher.py_func.__module__
+    package, seen = module.rpartition(".")[0] or module, set[str]()
+    left: list[Any] = [dispatcher]
+    while left:
+        one = left.pop()
+        options = getattr(one, "targetoptions", None)
+        one = getattr(one, "py_func", getattr(one, "_defn", one))  # of what Numba has decorated
+        code = getattr(one, "__code__", None)
+        if code is None or not one.__module__.startswith(package):
+            continue
+        name = f"{one.__module__}.{one.__qualname__}"
+        if name in seen:
+            continue
+        seen.add(name)
+        contents.update(repr((name, _options(options))).encode())
+        codes = [code]
+        while codes:
+            part = codes.pop()
+            codes += [const for const in part.co_consts if hasattr(const, "co_code")]
+            plain = [c for c in part.co_consts if not hasattr(c, "co_code") and c != one.__doc__]
+            contents.update(part.co_code + repr((plain, part.co_names, part.co_varnames)).encode())
+            for used in part.co_names:
+                value = one.__globals__.get(used)
+                if isinstance(value, ModuleType) and value.__name__.startswith(package):
+                    found = [vars(value)[each] for each in part.co_names if each in vars(value)]
+                else:
+                    found = [value]
+                left += found
+                constants = [each for each in found if isinstance(each, int | float | str | tuple)]
+                contents.update(repr((used, constants)).encode())
+    return contents.hexdigest()
+
+
+def _options(options: Any) -> list[str]:
+    """Return how a function is compiled, in the same order in every process."""
+    return sorted(
+        f"{name}={sorted(value) if isinstance(value, set) else value}"
+        for name, value in (options or {}).items()
+    )

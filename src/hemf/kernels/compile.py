@@ -4,54 +4,98 @@ Every kernel states its argument types, contiguity included: a strided array is 
 rather than a kernel that is seven times slower. Compilation happens once for each storage type
 that is asked for, and is cached on disk (see `hemf.kernels.cache`).
 
-A kernel calls helpers in other files. So the cache is kept under a digest of all files here: when
-one of them changes, all is compiled again.
+Numba optimises every function and generates machine code for it, then does so again in each
+function that calls it. Functions that only kernels call stay LLVM code here until the kernel that
+calls them is optimised as a whole.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numba
 import numpy as np
-from numba.core import sigutils
+from numba import _dynfunc  # type: ignore[attr-defined]
+from numba.core import compiler, sigutils, typed_passes
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_machinery import register_pass
 
 from hemf.kernels.cache import KernelCache, is_kept, warn_if_not_written
 
 _TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
 _lock = threading.Lock()
+_dynamic: Any = _dynfunc  # Numba has no types
+_library: Any = JITCodeLibrary
+_lowering: Any = typed_passes.NativeLowering
+_base: Any = compiler.CompilerBase
+_passes: Any = compiler.DefaultPassBuilder
+_register: Any = register_pass
 
 
-def digest(folder: Path) -> str:
-    """Return a name for the contents of all Python files in a folder.
+class PartLibrary(_library):  # type: ignore[misc]
+    """LLVM code of a function and of those that it calls, not optimised."""
 
-    >>> digest(Path(__file__).parent) == digest(Path(__file__).parent)
-    True
-    """
-    contents = hashlib.blake2b(digest_size=6)
-    for path in sorted(folder.glob("*.py")):
-        contents.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return contents.hexdigest()
+    def add_llvm_module(self, ll_module: Any) -> None:
+        """Add code without a pass over each function."""
+        self._final_module.link_in(ll_module)
+
+    def _optimize_final_module(self) -> None:
+        """Leave that to the kernel."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
 
 
-_DIGEST = digest(Path(__file__).parent)
+@_register(mutates_CFG=True, analysis_only=False)
+class PartLowering(_lowering):  # type: ignore[misc]
+    """Lowering to LLVM code, without machine code."""
+
+    _name = "part_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Lower a function, and tell Numba about it."""
+        name = state.func_id.func_qualname
+        state.library = PartLibrary(state.targetctx.codegen(), name)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        state.library.finalize()
+        found = state["cr"]
+        # Numba knows a function by its entry point, which this one does not have.
+        entry = _dynamic.make_function(
+            found.fndesc.lookup_module(), name, "", 0, found.env, (state.library,)
+        )
+        state.targetctx.insert_user_function(entry, found.fndesc, [state.library])
+        state["cr"] = found._replace(cfunc=entry)
+        return True
+
+
+class PartCompiler(_base):  # type: ignore[misc]
+    """Numba's compiler with `PartLowering`."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the passes."""
+        manager = _passes.define_nopython_pipeline(self.state)
+        manager.passes = [
+            (PartLowering if each is _lowering else each, text) for each, text in manager.passes
+        ]
+        manager._finalized = False
+        manager.finalize()
+        return [manager]
 
 
 def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    options = {"nogil": True, "error_model": "numpy", "_nrt": allocates, **options}
-    decorate: Any = numba.njit(**options)
-    dispatcher = decorate(function)
-    kinds = sorted(
-        f"{name}={sorted(v) if isinstance(v, set) else v}" for name, v in options.items()
+    decorate: Any = numba.njit
+    always = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": allocates}
+    return decorate(**always, **options)(function)
+
+
+def _part(allocates: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    return lambda function: _jit(
+        function, allocates, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options
     )
-    # This is where Numba's cache=True puts its own.
-    dispatcher._cache = KernelCache(function, f"{_DIGEST} {' '.join(kinds)}")
-    return dispatcher
 
 
 class Kernel:
@@ -69,6 +113,7 @@ class Kernel:
         self.__name__ = function.__name__
         self._signature = signature
         self._dispatcher = _jit(function, allocates)
+        self._dispatcher._cache = KernelCache(self._dispatcher)  # as Numba's cache=True does
         self._ready: dict[tuple[np.dtype[Any], ...], Any] = {}
 
     def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
@@ -139,24 +184,14 @@ def kernel(*signature: Any, allocates: bool = False) -> Callable[[Callable[..., 
     return lambda function: Kernel(function, whole, allocates=allocates)
 
 
-def inner(function: Callable[..., Any]) -> Any:
-    """Decorate a function that only kernels call, and that makes no arrays."""
-    return _jit(function, False, fastmath={"contract"}, forceinline=True)
-
-
-def step(function: Callable[..., Any]) -> Any:
-    """Decorate an `inner` function that is large, and called rather than copied."""
-    return _jit(function, False, fastmath={"contract"})
-
-
-def summing(function: Callable[..., Any]) -> Any:
-    """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
-    return _jit(function, False, fastmath={"contract", "reassoc"}, forceinline=True)
-
-
-def allocating(function: Callable[..., Any]) -> Any:
-    """Decorate a function that only kernels call."""
-    return _jit(function, True, fastmath={"contract"})
+inner = _part(fastmath={"contract"}, forceinline=True)
+"""Decorate a function that only kernels call, and that makes no arrays."""
+step = _part(fastmath={"contract"})
+"""Decorate an `inner` function that is large, and called rather than copied."""
+summing = _part(fastmath={"contract", "reassoc"}, forceinline=True)
+"""Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
+allocating = _part(allocates=True, fastmath={"contract"})
+"""Decorate a function that only kernels call."""
 
 
 # ------------------------------------------------------------------------------------------------
