@@ -13,6 +13,7 @@ from hemf.batch.empirical import best_centre, best_concentration, best_dof, best
 from hemf.batch.sweep import BatchState, learn_noise
 from hemf.engines.threads import one_blas_thread
 from hemf.kernels.reference import rows as reference
+from hemf.kernels.structures import Features, OtherRows, Posterior, Prior, Ratings, Statistics
 from hemf.model import ridge
 from hemf.model.layout import pack
 from hemf.model.noise import learn_scales, scale_posterior
@@ -202,16 +203,27 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
     communities, layout = side.communities, side.layout
     update = reference.coupled_rows if setting.coupled else reference.mean_field_rows
     order, precision = layout.order, pack(communities.precision)
+    features, regression = None, side.regression
+    if regression is not None:
+        root, information = np.linalg.cholesky(communities.precision[0]), np.empty(side.n_rows)
+        features = Features(regression.shift, regression.leverage, root, information)
     update(
-        0, 1, np.array([0, side.n_rows]), rows.indptr, rows.indices, rows.values,
-        other.moments.mean, other.moments.second, other.weights, layout.free, layout.pinned,
-        state.noise / side.weights, precision, communities.natural_mean, communities.log_weight,
-        False,
-        np.empty((0, order)) if side.regression is None else side.regression.shift,
-        None if side.regression is None else side.regression.leverage,
-        np.linalg.cholesky(communities.precision[0]),
-        side.moments.mean, side.moments.second, side.membership, np.empty(side.n_rows),
-        np.empty(side.n_rows),
-        np.zeros((1, communities.count)), np.zeros((1, communities.count, order)),
-        np.zeros((1, *precision.shape)), np.zeros(1),
+        0,
+        1,
+        np.array([0, side.n_rows]),
+        Ratings(rows.indptr, rows.indices, rows.values),
+        OtherRows(other.moments.mean, other.moments.second, other.weights),
+        Prior(
+            layout.free, layout.pinned, precision, communities.natural_mean, communities.log_weight
+        ),
+        Posterior(
+            state.noise / side.weights, side.moments.mean, side.moments.second, side.membership,
+            np.empty(side.n_rows), hold=False,
+        ),
+        features,
+        Statistics(
+            np.zeros((1, communities.count)), np.zeros((1, communities.count, order)),
+            np.zeros((1, *precision.shape)), np.zeros(1),
+        ),
+        None,
     )  # fmt: skip

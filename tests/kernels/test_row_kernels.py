@@ -11,17 +11,28 @@ from hypothesis import strategies as st
 
 from hemf.kernels import blocks, rows
 from hemf.kernels.reference import rows as reference
+from hemf.kernels.structures import (
+    Features,
+    OtherRows,
+    Posterior,
+    Prior,
+    Ratings,
+    Statistics,
+    sweep_memory,
+)
 from hemf.model.layout import Layout, pack
 from proofs.problems import any_communities, sparse_rows
 
 FORMS = ["coupled_rows", "mean_field_rows"]
-INPUTS = [
-    "begin", "end", "cuts", "indptr", "indices", "values", "other_mean", "other_second",
-    "other_weight", "free", "pinned", "noise", "precision", "natural_mean", "log_weight", "hold",
-    "shift", "leverage", "root",
+STATISTICS = [f"statistics.{name}" for name in Statistics._fields]
+OUTPUTS = [
+    "posterior.mean", "posterior.second", "posterior.membership", "posterior.errors",
+    "features.information", *STATISTICS,
 ]  # fmt: skip
-STATISTICS = ["sizes", "firsts", "scatters", "entropies"]
-OUTPUTS = ["mean", "second", "membership", "errors", "information", *STATISTICS]
+TUPLES = {
+    "ratings": Ratings, "other": OtherRows, "prior": Prior, "posterior": Posterior,
+    "features": Features, "statistics": Statistics,
+}  # fmt: skip
 
 
 def arguments(
@@ -60,50 +71,76 @@ def arguments(
         "begin": 0,
         "end": cuts.size - 1,
         "cuts": cuts,
-        "indptr": data.indptr,
-        "indices": data.indices,
-        "values": data.values,
-        "other_mean": other_mean.astype(dtype),
-        "other_second": pack(second).astype(dtype),
-        "other_weight": rng.uniform(0.3, 3.0, others).astype(dtype),
-        "free": layout.free,
-        "pinned": layout.pinned,
-        "noise": rng.uniform(0.1, 2.0, n_rows),
-        "precision": pack(posterior.precision),
-        "natural_mean": np.ascontiguousarray(posterior.natural_mean),
-        "log_weight": posterior.log_weight,
-        "hold": hold,
-        "shift": rng.normal(size=(n_rows if shifted else 0, layout.order)),
-        "leverage": rng.uniform(0.0, 2.0, n_rows if shifted else 0),
-        "root": np.linalg.cholesky(posterior.precision[0])[: layout.order if shifted else 0],
-        "mean": np.full((n_rows, layout.total), np.nan, dtype),
-        "second": np.full((n_rows, layout.packed), np.nan, dtype),
-        "membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
-        "errors": np.full(n_rows, np.nan),
-        "information": np.full(n_rows if shifted else 0, np.nan),
-        "sizes": rng.random((chunks, communities)),  # statistics are added to, not overwritten
-        "firsts": rng.random((chunks, communities, layout.order)),
-        "scatters": rng.random((chunks, covariances, triangle)),
-        "entropies": rng.random(chunks),
+        "ratings.indptr": data.indptr,
+        "ratings.indices": data.indices,
+        "ratings.values": data.values,
+        "other.mean": other_mean.astype(dtype),
+        "other.second": pack(second).astype(dtype),
+        "other.weight": rng.uniform(0.3, 3.0, others).astype(dtype),
+        "prior.free": layout.free,
+        "prior.pinned": layout.pinned,
+        "posterior.noise": rng.uniform(0.1, 2.0, n_rows),
+        "prior.precision": pack(posterior.precision),
+        "prior.natural_mean": np.ascontiguousarray(posterior.natural_mean),
+        "prior.log_weight": posterior.log_weight,
+        "posterior.hold": hold,
+        "features.shift": rng.normal(size=(n_rows if shifted else 0, layout.order)),
+        "features.leverage": rng.uniform(0.0, 2.0, n_rows if shifted else 0),
+        "features.root": np.linalg.cholesky(posterior.precision[0])[
+            : layout.order if shifted else 0
+        ],
+        "posterior.mean": np.full((n_rows, layout.total), np.nan, dtype),
+        "posterior.second": np.full((n_rows, layout.packed), np.nan, dtype),
+        "posterior.membership": rng.dirichlet(np.full(communities, 0.5), size=n_rows).astype(dtype),
+        "posterior.errors": np.full(n_rows, np.nan),
+        "features.information": np.full(n_rows if shifted else 0, np.nan),
+        "statistics.size": rng.random(
+            (chunks, communities)
+        ),  # statistics are added to, not overwritten
+        "statistics.first": rng.random((chunks, communities, layout.order)),
+        "statistics.scatter": rng.random((chunks, covariances, triangle)),
+        "statistics.entropy": rng.random(chunks),
     }
+
+
+def passed(given: dict[str, Any]) -> tuple[Any, ...]:
+    """Arguments as kernels take them; without features, None."""
+    tuples = {
+        name: each(*(given[f"{name}.{field}"] for field in each._fields))
+        for name, each in TUPLES.items()
+    }
+    prior, other, cuts = tuples["prior"], tuples["other"], given["cuts"]
+    if not len(given["features.shift"]):
+        tuples["features"] = None
+    memory = sweep_memory(
+        other, prior.free.size, int(cuts[given["end"]] - cuts[given["begin"]]),
+        communities=len(prior.natural_mean), covariances=len(prior.precision),
+        has_features=tuples["features"] is not None,
+    )  # fmt: skip
+    return given["begin"], given["end"], cuts, *tuples.values(), memory
+
+
+def compiled(form: str, given: dict[str, Any], dtype: Any) -> Any:
+    absent = () if len(given["features.shift"]) else (Features,)
+    return getattr(rows, form).compiled(dtype, absent=absent)
 
 
 def run(function: Any, given_arguments: dict[str, Any]) -> dict[str, Any]:
     """Call a kernel or its twin on copies; return what it wrote."""
     written = {name: given_arguments[name].copy() for name in OUTPUTS}
-    function(*(given_arguments[name] for name in INPUTS), *written.values())
+    function(*passed(given_arguments | written))
     return written
 
 
 def both(form: str, given_arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    kernel = getattr(rows, form).compiled(given_arguments["mean"].dtype)
+    kernel = compiled(form, given_arguments, given_arguments["posterior.mean"].dtype)
     return run(kernel, given_arguments), run(getattr(reference, form), given_arguments)
 
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: float) -> None:
     for name in OUTPUTS:
         largest = (
-            1.0 if name == "information" else np.abs(theirs[name]).max()
+            1.0 if name == "features.information" else np.abs(theirs[name]).max()
         )  # 1 less what is not told
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=tolerance, atol=tolerance * largest, err_msg=name
@@ -150,6 +187,7 @@ def test_a_range_of_chunks_leaves_the_others_alone(form: str, rng: np.random.Gen
     ours, theirs = both(form, given_arguments)
     inside = slice(5, 48)
     for name in ("mean", "second", "membership", "errors"):
+        name = f"posterior.{name}"
         np.testing.assert_allclose(ours[name][inside], theirs[name][inside], rtol=1e-9, atol=1e-12)
         for outside in (slice(0, 5), slice(48, 70)):
             np.testing.assert_array_equal(ours[name][outside], given_arguments[name][outside])
@@ -174,21 +212,23 @@ def test_a_row_without_ratings_is_at_its_prior(
     form: str, tied: bool, rng: np.random.Generator
 ) -> None:
     given_arguments = arguments(rng, n_rows=3, density=0.0, tied=tied, hold=True)
-    given_arguments["membership"] = np.eye(3)
+    given_arguments["posterior.membership"] = np.eye(3)
     ours, _ = both(form, given_arguments)
     for d in range(3):
-        P = reference.symmetric(given_arguments["precision"][0 if tied else d])
-        m = np.linalg.solve(P, given_arguments["natural_mean"][d])
-        np.testing.assert_allclose(ours["mean"][d], m, rtol=1e-9)
+        P = reference.symmetric(given_arguments["prior.precision"][0 if tied else d])
+        m = np.linalg.solve(P, given_arguments["prior.natural_mean"][d])
+        np.testing.assert_allclose(ours["posterior.mean"][d], m, rtol=1e-9)
         second = reference.triangle(np.linalg.inv(P) + np.outer(m, m))
-        np.testing.assert_allclose(ours["second"][d], second, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(ours["posterior.second"][d], second, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_held_memberships_come_back_to_the_bit(form: str, rng: np.random.Generator) -> None:
     given_arguments = arguments(rng, hold=True)
     ours, _ = both(form, given_arguments)
-    np.testing.assert_array_equal(ours["membership"], given_arguments["membership"])
+    np.testing.assert_array_equal(
+        ours["posterior.membership"], given_arguments["posterior.membership"]
+    )
 
 
 def test_what_is_negligible_is_the_same_here_and_there() -> None:
@@ -197,17 +237,19 @@ def test_what_is_negligible_is_the_same_here_and_there() -> None:
 
 def test_negligible_communities_are_left_out(rng: np.random.Generator) -> None:
     given_arguments = arguments(rng, communities=3)
-    given_arguments["log_weight"] = np.array([0.0, 0.5, -60.0])
+    given_arguments["prior.log_weight"] = np.array([0.0, 0.5, -60.0])
     ours, theirs = both("coupled_rows", given_arguments)
-    assert (theirs["membership"][:, 2] == 0.0).sum() > 20
+    assert (theirs["posterior.membership"][:, 2] == 0.0).sum() > 20
     assert_same(ours, theirs, tolerance=1e-9)
-    np.testing.assert_allclose(ours["membership"].sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(ours["posterior.membership"].sum(axis=1), 1.0, rtol=1e-14)
 
 
-STRIDED = [
-    "indptr", "indices", "values", "other_mean", "other_second", "other_weight", "free", "noise",
-    "precision", "natural_mean", "log_weight", "cuts", "shift", "leverage", "root", *OUTPUTS,
-]  # fmt: skip
+STRIDED = ["cuts"] + [
+    f"{name}.{field}"
+    for name, each in TUPLES.items()
+    for field in each._fields
+    if field not in ("pinned", "hold")
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -217,25 +259,25 @@ def test_a_strided_array_is_a_type_error(form: str, name: str, rng: np.random.Ge
     array = given_arguments[name]
     given_arguments[name] = np.repeat(array, 2, axis=-1)[..., ::2]
     np.testing.assert_array_equal(given_arguments[name], array)
-    kernel = getattr(rows, form).compiled(np.float64)
+    kernel = compiled(form, given_arguments, np.float64)
     with pytest.raises(TypeError):
-        kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))
+        kernel(*passed(given_arguments))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_transposed_array_is_a_type_error(form: str, rng: np.random.Generator) -> None:
     given_arguments = arguments(rng)
-    given_arguments["other_second"] = np.asfortranarray(given_arguments["other_second"])
-    kernel = getattr(rows, form).compiled(np.float64)
+    given_arguments["other.second"] = np.asfortranarray(given_arguments["other.second"])
+    kernel = compiled(form, given_arguments, np.float64)
     with pytest.raises(TypeError):
-        kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))
+        kernel(*passed(given_arguments))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_mixed_storage_is_a_type_error(form: str, rng: np.random.Generator) -> None:
     given_arguments = arguments(rng)
-    given_arguments["values"] = given_arguments["values"].astype(np.float32)
+    given_arguments["ratings.values"] = given_arguments["ratings.values"].astype(np.float32)
     for storage in (np.float64, np.float32):
-        kernel = getattr(rows, form).compiled(storage)
+        kernel = compiled(form, given_arguments, storage)
         with pytest.raises(TypeError):
-            kernel(*(given_arguments[key] for key in (*INPUTS, *OUTPUTS)))
+            kernel(*passed(given_arguments))

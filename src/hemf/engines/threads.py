@@ -105,49 +105,62 @@ class RatingsInMemory:
     ) -> HalfSweep:
         """Update all rows of a side in place against the moments of the other side."""
         from hemf.kernels import rows as kernels
+        from hemf.kernels import structures
 
         own, other = model.sides[side], model.sides[OTHER[side]]
-        table, values = self.tables[side], self._values(side, model.moods)
-        moments, membership, communities = own.moments, own.membership, own.communities
-        chosen = kernels.coupled_rows if coupled else kernels.mean_field_rows
-        run = chosen.compiled(moments.mean.dtype)
+        table, layout, communities = self.tables[side], own.layout, own.communities
+        moments, membership, n_rows = own.moments, own.membership, table.n_rows
         precision = pack(communities.precision)
-        natural_mean = np.ascontiguousarray(communities.natural_mean)
-        log_weight = np.ascontiguousarray(communities.log_weight)
-        count, order = communities.count, own.layout.order
+        count, order = communities.count, layout.order
         cuts = chunk_bounds(table.indptr, order)
         n_chunks = cuts.size - 1
-        size = np.zeros((n_chunks, count))
-        first = np.zeros((n_chunks, count, order))
-        scatter = np.zeros((n_chunks, *precision.shape))
-        entropy = np.zeros(n_chunks)
-        errors = np.zeros(table.n_rows)
-        noise = np.ascontiguousarray(model.noise / own.weights)  # σ²/τ_i
-        weight = other.weights.astype(other.moments.mean.dtype)  # υ_j
-        shift, leverage, root = np.empty((0, order)), np.empty(0), np.empty((0, order))
+        ratings = structures.Ratings(table.indptr, table.indices, self._values(side, model.moods))
+        weight = other.weights.astype(other.moments.mean.dtype)
+        others = structures.OtherRows(other.moments.mean, other.moments.second, weight)
+        prior = structures.Prior(
+            free=layout.free,
+            pinned=layout.pinned,
+            precision=precision,
+            natural_mean=np.ascontiguousarray(communities.natural_mean),
+            log_weight=np.ascontiguousarray(communities.log_weight),
+        )
+        noise = np.ascontiguousarray(model.noise / own.weights)
+        errors, information = np.zeros(n_rows), np.zeros(0)
+        posterior = structures.Posterior(
+            noise, moments.mean, moments.second, membership, errors, hold
+        )
+        features = None
         if own.regression is not None:
-            shift, leverage = own.regression.shift, own.regression.leverage
-            root = np.linalg.cholesky(communities.precision[0])
-        information = np.zeros(len(shift))
+            information, root = np.zeros(n_rows), np.linalg.cholesky(communities.precision[0])
+            features = structures.Features(
+                own.regression.shift, own.regression.leverage, root, information
+            )
+        found = structures.Statistics(
+            size=np.zeros((n_chunks, count)),
+            first=np.zeros((n_chunks, count, order)),
+            scatter=np.zeros((n_chunks, *precision.shape)),
+            entropy=np.zeros(n_chunks),
+        )
+        chosen = kernels.coupled_rows if coupled else kernels.mean_field_rows
+        absent = (structures.Features,) if features is None else ()
+        run = chosen.compiled(moments.mean.dtype, absent=absent)
 
         def work(begin: int, end: int) -> None:
-            run(
-                begin, end, cuts, table.indptr, table.indices, values,
-                other.moments.mean, other.moments.second, weight, own.layout.free,
-                own.layout.pinned, noise, precision, natural_mean, log_weight, hold,
-                shift, leverage, root, moments.mean, moments.second, membership, errors,
-                information, size, first, scatter, entropy,
+            memory = structures.sweep_memory(
+                others, order, int(cuts[end] - cuts[begin]), communities=count,
+                covariances=len(precision), has_features=features is not None,
             )  # fmt: skip
+            run(begin, end, cuts, ratings, others, prior, posterior, features, found, memory)
 
         self._share_out(work, n_chunks)
         if model.moods is not None:
             variance = model.moods.posterior.spread[self._session(side)]
             errors += _row_sums(table, variance * other.weights[table.indices])
         statistics = Statistics(
-            size=size.sum(axis=0),
-            first=first.sum(axis=0),
-            scatter=unpack(scatter.sum(axis=0)),
-            entropy=float(entropy.sum()),
+            size=found.size.sum(axis=0),
+            first=found.first.sum(axis=0),
+            scatter=unpack(found.scatter.sum(axis=0)),
+            entropy=float(found.entropy.sum()),
         )
         return HalfSweep(moments, membership, statistics, errors, information)
 

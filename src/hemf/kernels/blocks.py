@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import allocating, inner
+from hemf.kernels.compile import inner, step
 from hemf.kernels.lanes import WIDTH
 
 CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
 TILE_BYTES = 1 << 22
-BATCH_BYTES = 1 << 21
 NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
 
 
@@ -27,9 +26,7 @@ def gather(
     end: int,
     indices: Any,
     values: Any,
-    other_mean: Any,
-    other_second: Any,
-    other_weight: Any,
+    other: Any,
     gram: Any,
     moment: Any,
 ) -> float:
@@ -37,6 +34,7 @@ def gather(
 
     The sums are over the ratings k … end of a row, w the weight of the other side's row.
     """
+    other_mean, other_second, other_weight = other.mean, other.second, other.weight
     squares = 0.0
     while k + 4 <= end:
         j0, j1, j2, j3 = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
@@ -64,41 +62,27 @@ def gather(
     return squares
 
 
-@inner
-def batch_rows(other_second: Any) -> int:
-    """How many rows are gathered at a time: about BATCH_BYTES of sums, a multiple of WIDTH."""
-    row_bytes = other_second.shape[1] * other_second.itemsize
-    return int(max(1, BATCH_BYTES // (row_bytes * WIDTH)) * WIDTH)
-
-
-@allocating
-def gather_batch(
-    start: int,
-    count: int,
-    indptr: Any,
-    indices: Any,
-    values: Any,
-    other_mean: Any,
-    other_second: Any,
-    other_weight: Any,
-    grams: Any,
-    moments: Any,
-    squares: Any,
-) -> None:
+@step
+def gather_batch(start: int, count: int, ratings: Any, other: Any, memory: Any) -> None:
     """Gather ``count`` rows, one tile of the other side after the other.
 
     The other side's moments may be far larger than any cache. A tile of them is not, and serves
     all rows of the batch before the next one is fetched; indices rise within a row.
     """
+    indptr, indices, other_second = ratings.indptr, ratings.indices, other.second
+    grams, moments, squares, cursor = (
+        memory.grams, memory.moments, memory.row_squares, memory.cursor
+    )  # fmt: skip
     n_other = other_second.shape[0]
     row_bytes = other_second.shape[1] * other_second.itemsize
     tile = n_other
     if n_other * row_bytes > CACHE_BYTES:
         tile = max(1, TILE_BYTES // row_bytes)
-    cursor = indptr[start : start + count].copy()
-    grams[:count] = 0
-    moments[:count] = 0
-    squares[:count] = 0.0
+    for b in range(count):
+        cursor[b] = indptr[start + b]
+        grams[b, :] = 0
+        moments[b, :] = 0
+        squares[b] = 0.0
     for edge in range(tile, n_other + tile, tile):
         for b in range(count):
             k, last = cursor[b], indptr[start + b + 1]
@@ -108,27 +92,16 @@ def gather_batch(
                 while end < last and indices[end] < edge:
                     end += 1
             cursor[b] = end
-            squares[b] += gather(
-                k, end, indices, values, other_mean, other_second, other_weight,
-                grams[b], moments[b],
-            )  # fmt: skip
+            squares[b] += gather(k, end, indices, ratings.values, other, grams[b], moments[b])
 
 
 @inner
-def load_lanes(
-    first: int,
-    count: int,
-    grams: Any,
-    moments: Any,
-    squares: Any,
-    gram: Any,
-    moment: Any,
-    square: Any,
-) -> None:
+def load_lanes(first: int, count: int, memory: Any) -> None:
     """Put rows of a batch side by side; lanes beyond ``count`` hold a row without ratings."""
+    grams, moments, gram, moment = memory.grams, memory.moments, memory.gram, memory.moment
     gram[:] = 0.0
     moment[:] = 0.0
-    square[:] = 0.0
+    memory.squares[:] = 0.0
     for p in range(gram.shape[0]):
         for b in range(count):
             gram[p, b] = grams[first + b, p]
@@ -136,67 +109,43 @@ def load_lanes(
         for b in range(count):
             moment[t, b] = moments[first + b, t]
     for b in range(count):
-        square[b] = squares[first + b]
+        memory.squares[b] = memory.row_squares[first + b]
 
 
-@allocating
-def load_block(
+@step
+def load_block(start: int, count: int, last: int, ratings: Any, other: Any, memory: Any) -> None:
+    """Put rows side by side; gather the next batch, up to ``last``, if they are not in this one."""
+    batch = memory.batch
+    if start + count > batch[1]:
+        batch[0], batch[1] = start, min(start + memory.grams.shape[0], last)
+        gather_batch(start, batch[1] - start, ratings, other, memory)
+    load_lanes(start - batch[0], count, memory)
+
+
+@step
+def data_part(
     start: int,
     count: int,
-    batch_start: int,
-    gathered: int,
-    last: int,
-    indptr: Any,
-    indices: Any,
-    values: Any,
-    other_mean: Any,
-    other_second: Any,
-    other_weight: Any,
-    grams: Any,
-    moments: Any,
-    row_squares: Any,
-    gram: Any,
-    moment: Any,
-    squares: Any,
-) -> tuple[int, int]:
-    """Put rows side by side; gather the next batch, up to ``last``, if they are not in this one.
-
-    Returns the rows that the batch begins and ends with.
-    """
-    if start + count > gathered:
-        batch_start, gathered = start, min(start + grams.shape[0], last)
-        gather_batch(
-            start, gathered - start, indptr, indices, values,
-            other_mean, other_second, other_weight, grams, moments, row_squares,
-        )  # fmt: skip
-    load_lanes(start - batch_start, count, grams, moments, row_squares, gram, moment, squares)
-    return batch_start, gathered
-
-
-@allocating
-def data_part(
-    gram: Any,
-    moment: Any,
     free: Any,
     pinned: int,
     noise: Any,
-    start: int,
-    count: int,
+    memory: Any,
     data_precision: Any,
-    data_pull: Any,
+    data_natural_mean: Any,
 ) -> None:
     """Divide G and h by the row's σ², on the free coordinates; the pinned one's part leaves h."""
-    scale = np.ones(WIDTH)
+    gram, moment, scale = memory.gram, memory.moment, memory.scale
+    scale[:] = 1.0
     for b in range(count):
         scale[b] = 1.0 / noise[start + b]
     p = 0
     for i in range(free.size):
         for b in range(WIDTH):
-            data_pull[i, b] = moment[free[i], b] * scale[b]
+            data_natural_mean[i, b] = moment[free[i], b] * scale[b]
         if pinned >= 0:
             u = gram[packed(free[i], pinned)]
             for b in range(WIDTH):
-                data_pull[i, b] -= u[b] * scale[b]
+                data_natural_mean[i, b] -= u[b] * scale[b]
         for j in range(i + 1):
             v = gram[packed(free[i], free[j])]
             for b in range(WIDTH):
@@ -206,30 +155,32 @@ def data_part(
 
 @inner
 def leave_shift(
-    start: int, count: int, shift: Any, data_precision: Any, data_pull: Any, shifts: Any
+    start: int, count: int, features: Any, data_precision: Any, data_natural_mean: Any, memory: Any
 ) -> None:
     """Put the rows' shifts f side by side, and turn the data's pull on a into that on a - f.
 
     h/σ² - G f/σ²; lanes beyond ``count`` have no shift.
     """
+    shifts = memory.shift
     order = shifts.shape[0]
     for i in range(order):
         for b in range(WIDTH):
-            shifts[i, b] = shift[start + b, i] if b < count else 0.0
+            shifts[i, b] = features.shift[start + b, i] if b < count else 0.0
     p = 0
     for i in range(order):
         for j in range(i + 1):
             for b in range(WIDTH):
-                data_pull[i, b] -= data_precision[p, b] * shifts[j, b]
+                data_natural_mean[i, b] -= data_precision[p, b] * shifts[j, b]
             if j < i:
                 for b in range(WIDTH):
-                    data_pull[j, b] -= data_precision[p, b] * shifts[i, b]
+                    data_natural_mean[j, b] -= data_precision[p, b] * shifts[i, b]
             p += 1
 
 
 @inner
-def return_shift(shifts: Any, row_mean: Any, row_second: Any) -> None:
+def return_shift(memory: Any) -> None:
     """Turn the moments of a - f into those of a: m + f, and E + m fᵀ + f mᵀ + f fᵀ."""
+    shifts, row_mean, row_second = memory.shift, memory.mean, memory.second
     p = 0
     for i in range(shifts.shape[0]):
         for j in range(i + 1):
@@ -282,25 +233,15 @@ def normalise(log_membership: Any, count: int) -> None:
 
 
 @inner
-def write_block(
-    start: int,
-    count: int,
-    free: Any,
-    pinned: int,
-    row_mean: Any,
-    row_second: Any,
-    gram: Any,
-    moment: Any,
-    squares: Any,
-    mean: Any,
-    second: Any,
-    errors: Any,
-) -> None:
+def write_block(start: int, count: int, prior: Any, posterior: Any, memory: Any) -> None:
     """Store a block's moments with the pinned coordinate in place, and each row's error.
 
-    ``squares`` is used up. Lanes are innermost: the lines of memory that one coordinate of all
-    rows is written to are those of the next coordinate too.
+    The squares in ``memory`` are used up. Lanes are innermost: the lines of memory that one
+    coordinate of all rows is written to are those of the next coordinate too.
     """
+    free, pinned = prior.free, prior.pinned
+    row_mean, row_second, gram, moment = memory.mean, memory.second, memory.gram, memory.moment
+    squares, mean, second = memory.squares, posterior.mean, posterior.second
     if pinned >= 0:
         at = packed(pinned, pinned)
         for b in range(count):
@@ -329,7 +270,7 @@ def write_block(
                 squares[b] += times * row_second[p, b] * gram[at, b]
             p += 1
     for b in range(count):
-        errors[start + b] = squares[b]
+        posterior.errors[start + b] = squares[b]
 
 
 @inner

@@ -35,11 +35,7 @@ _register: Any = register_pass
 
 
 class PartLibrary(_library):  # type: ignore[misc]
-    """LLVM code of a function and of those that it calls, not optimised."""
-
-    def add_llvm_module(self, ll_module: Any) -> None:
-        """Add code without a pass over each function."""
-        self._final_module.link_in(ll_module)
+    """LLVM code of a function and of those that it calls, hardly optimised."""
 
     def _optimize_final_module(self) -> None:
         """Leave that to the kernel."""
@@ -92,9 +88,9 @@ def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
     return decorate(**always, **options)(function)
 
 
-def _part(allocates: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def _part(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: _jit(
-        function, allocates, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options
+        function, False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options
     )
 
 
@@ -103,7 +99,8 @@ class Kernel:
 
     ``signature`` is written with ``{T}`` for the storage type and ``{C}`` for that of codes. A
     function with named tuples of arrays among its arguments has a list of these instead, and
-    returns nothing; their fields say what they hold: ``Annotated[Any, "{T}[:, ::1]"]``.
+    returns nothing; their fields say what they hold: ``Annotated[Any, "{T}[:, ::1]"]``. Code that
+    runs only ``if argument is not None`` is not compiled for those that are None.
     """
 
     def __init__(
@@ -114,42 +111,45 @@ class Kernel:
         self._signature = signature
         self._dispatcher = _jit(function, allocates)
         self._dispatcher._cache = KernelCache(self._dispatcher)  # as Numba's cache=True does
-        self._ready: dict[tuple[np.dtype[Any], ...], Any] = {}
+        self._ready: dict[Any, Any] = {}
 
     def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
         """Whether machine code for ``dtype`` storage is loaded, or can be read from disk."""
-        key = np.dtype(dtype), np.dtype(codes)
-        if key in self._ready:
-            return True
-        return is_kept(self._dispatcher, self._types(key))
+        key = np.dtype(dtype), np.dtype(codes), ()
+        return key in self._ready or is_kept(self._dispatcher, self._types(*key))
 
-    def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
-        """Return the machine code for ``dtype`` storage; any other argument type is refused."""
-        self.trusting(dtype, codes)
+    def compiled(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
+        """Return the machine code for ``dtype`` storage; any other argument type is refused.
+
+        Arguments of the types ``absent`` are None.
+        """
+        self.trusting(dtype, codes, absent)
         return self._dispatcher
 
-    def trusting(self, dtype: Any, codes: Any = np.uint16) -> Any:
+    def trusting(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
         """Return the machine code without its guard, for arguments that were made to fit.
 
         To look at the types of dozens of arrays takes longer than a row's arithmetic. One that
         does not fit makes numbers without meaning, or worse.
         """
-        key = np.dtype(dtype), np.dtype(codes)
+        key = np.dtype(dtype), np.dtype(codes), absent
         if key not in self._ready:
             with _lock:
                 if key not in self._ready:
                     self._dispatcher.disable_compile(False)
-                    entry = self._dispatcher.compile(self._types(key))
+                    entry = self._dispatcher.compile(self._types(*key))
                     self._dispatcher.disable_compile(True)
                     self._ready[key] = entry
             warn_if_not_written()
         return self._ready[key]
 
-    def _types(self, key: tuple[np.dtype[Any], ...]) -> Any:
-        return _typed(self._signature, {"T": _TYPES[key[0]], "C": _TYPES[key[1]]})
+    def _types(self, dtype: Any, codes: Any, absent: tuple[type, ...]) -> Any:
+        return _typed(self._signature, {"T": _TYPES[dtype], "C": _TYPES[codes]}, absent)
 
 
-def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
+def _typed(
+    signature: str | tuple[Any, ...], names: dict[str, str], absent: tuple[type, ...]
+) -> Any:
     if isinstance(signature, str):
         return signature.format(**names)
     types: list[Any] = []
@@ -158,6 +158,9 @@ def _typed(signature: str | tuple[Any, ...], names: dict[str, str]) -> Any:
     for argument in signature:
         if isinstance(argument, str):
             types.append(_type(argument, names))
+            continue
+        if argument in absent:
+            types.append(numba.types.none)
             continue
         hints = get_type_hints(argument, include_extras=True)
         fields = [_type(hint.__metadata__[0], names) for hint in hints.values()]
@@ -190,8 +193,6 @@ step = _part(fastmath={"contract"})
 """Decorate an `inner` function that is large, and called rather than copied."""
 summing = _part(fastmath={"contract", "reassoc"}, forceinline=True)
 """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
-allocating = _part(allocates=True, fastmath={"contract"})
-"""Decorate a function that only kernels call."""
 
 
 # ------------------------------------------------------------------------------------------------

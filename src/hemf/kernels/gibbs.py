@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.blocks import batch_rows, data_part, load_block
+from hemf.kernels.blocks import data_part, load_block
 from hemf.kernels.compile import kernel, summing
 from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
+from hemf.kernels.structures import OtherRows, Ratings, SweepMemory
 
 
 @kernel("void({T}[:, ::1], {T}[:, ::1])")
@@ -28,13 +29,12 @@ def outer_products(rows: Any, second: Any) -> None:
 
 
 @kernel(
-    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[:, ::1], {T}[:, ::1],
-    {T}[::1], float64[::1], float64[::1], float64[::1], {T}[:, ::1])""",
-    allocates=True,
-)
+    "int64", "int64", "int64[::1]", Ratings, OtherRows, "float64[::1]", "float64[::1]",
+    "float64[::1]", "{T}[:, ::1]", SweepMemory, allocates=True,
+)  # fmt: skip
 def draw_rows(
-    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, other: Any,
-    other_second: Any, other_weight: Any, noise: Any, precision: Any, natural_mean: Any, rows: Any,
+    begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, noise: Any, precision: Any,
+    natural_mean: Any, rows: Any, memory: Any,
 ) -> None:  # fmt: skip
     """Draw the rows of chunks begin … end from their conditional posterior.
 
@@ -42,29 +42,18 @@ def draw_rows(
 
         a ~ N(A⁻¹h, A⁻¹),  A = Λ + Σ b_j b_jᵀ / σ²,  h = Λμ + Σ r_j b_j / σ²
 
-    ``cuts`` to ``other_weight``, which is 1, and ``noise`` are those of `hemf.kernels.rows`.
-    ``precision`` is Λ, packed, and ``natural_mean`` Λμ. ``rows`` holds standard normals on entry.
+    ``noise`` is σ² of each row, ``precision`` Λ, packed, and ``natural_mean`` Λμ; other rows
+    have a weight of 1. ``rows`` holds standard normals on entry.
     """
     order = rows.shape[1]
     triangle = order * (order + 1) // 2
     free = np.arange(order)
-    batch = min(batch_rows(other_second), max(WIDTH, cuts[end] - cuts[begin]))
-    grams = np.empty((batch, triangle), other_second.dtype)
-    moments = np.empty((batch, order), other.dtype)
-    row_squares = np.empty(batch)
-    gram = np.empty((triangle, WIDTH))
-    moment = np.empty((order, WIDTH))
-    squares = np.empty(WIDTH)
-    factor = np.empty((triangle, WIDTH))
-    drawn = np.empty((order, WIDTH))
-    gathered = batch_start = cuts[begin]
+    factor, drawn = memory.factors[0], memory.mean
+    memory.batch[:] = cuts[begin]
     for start in range(cuts[begin], cuts[end], WIDTH):
         count = min(WIDTH, cuts[end] - start)
-        batch_start, gathered = load_block(
-            start, count, batch_start, gathered, cuts[end], indptr, indices, values, other,
-            other_second, other_weight, grams, moments, row_squares, gram, moment, squares,
-        )  # fmt: skip
-        data_part(gram, moment, free, -1, noise, start, count, factor, drawn)
+        load_block(start, count, cuts[end], ratings, other, memory)
+        data_part(start, count, free, -1, noise, memory, factor, drawn)
         for p in range(triangle):
             for b in range(WIDTH):
                 factor[p, b] += precision[p]

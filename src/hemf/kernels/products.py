@@ -134,25 +134,16 @@ def row_forms(
 # 1 - tr(P S)/L of what there is to know of a row.
 
 
-SPARE = 2  # lines that `add_leverage` needs beside the room for a matrix
-
-
 @step
 def add_leverage(
-    start: int,
-    count: int,
-    leverage: Any,
-    root: Any,
-    covariance: Any,
-    room: Any,
-    second: Any,
-    statistic: Any,
-    information: Any,
+    start: int, count: int, features: Any, covariance: Any, memory: Any, statistic: Any
 ) -> None:
     """Add it to the second moments and, summed, to the statistic of rows side by side in lanes.
 
-    ``root`` is U, P = U Uᵀ, and ``room`` holds S U. Writes 1 - tr(P S)/L of each row.
+    ``memory.product`` becomes S U. Writes 1 - tr(P S)/L of each row.
     """
+    root, leverage, information = features.root, features.leverage, features.information
+    room, second = memory.product, memory.second
     order = root.shape[0]
     trace, product = room[order * order], room[order * order + 1]
     trace[:] = 0.0

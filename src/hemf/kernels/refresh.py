@@ -78,10 +78,7 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
             memory.values[k - low] = rules.levels[own.code[k]]
         if own.sitting.size > 0:
             squares += take_moods(own, other, rules, low, high, memory.values)
-        squares += gather(
-            0, high - low, own.other[low:high], memory.values, other.mean, other.second,
-            other.weight, gram, moment,
-        )  # fmt: skip
+        squares += gather(0, high - low, own.other[low:high], memory.values, other, gram, moment)
     return float(squares)
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of online learning work on: named tuples of arrays."""
+"""What kernels work on: named tuples of arrays."""
 
 from __future__ import annotations
 
@@ -6,16 +6,185 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from hemf.kernels.lanes import LANES, WIDE
+from hemf.kernels.lanes import LANES, WIDE, WIDTH
 
-Whole = Annotated[Any, "int64"]
-Number = Annotated[Any, "float64"]
-Wholes = Annotated[Any, "int64[::1]"]
-Numbers = Annotated[Any, "float64[::1]"]
+Int64 = Annotated[Any, "int64"]
+Float64 = Annotated[Any, "float64"]
+Int32Array = Annotated[Any, "int32[::1]"]
+Int64Array = Annotated[Any, "int64[::1]"]
+Float64Array = Annotated[Any, "float64[::1]"]
 Vector = Annotated[Any, "{T}[::1]"]
 Table = Annotated[Any, "{T}[:, ::1]"]
-Square = Annotated[Any, "float64[:, ::1]"]
-Squares = Annotated[Any, "float64[:, :, ::1]"]
+Float64Matrix = Annotated[Any, "float64[:, ::1]"]
+Float64Cube = Annotated[Any, "float64[:, :, ::1]"]
+
+
+# -- batch learning: a half-sweep over chunks of rows ---------------------------------------------
+
+
+class Ratings(NamedTuple):
+    """Ratings of one side's rows, centred and scaled, as compressed rows."""
+
+    indptr: Int64Array
+    indices: Int32Array
+    values: Vector
+
+
+class OtherRows(NamedTuple):
+    """What rows are updated against: the rows of the other side."""
+
+    mean: Table
+    """E[b], (other rows, total)."""
+    second: Table
+    """E[b bᵀ], packed lower triangle, (other rows, packed)."""
+    weight: Vector
+    """υ_j, how much more than others a row's ratings count."""
+
+
+class Prior(NamedTuple):
+    """The communities that rows are members of."""
+
+    free: Int64Array
+    """Which coordinates the posterior covers, (order,)."""
+    pinned: Int64
+    """The coordinate that is 1, or -1."""
+    precision: Float64Matrix
+    """P_d = E[Σ_d⁻¹], (C, packed order); C = 1 where covariances are tied."""
+    natural_mean: Float64Matrix
+    """P_d m_d, (D, order)."""
+    log_weight: Float64Array
+    """The terms of ln q_i(d) that do not depend on the row, (D,)."""
+
+
+class Posterior(NamedTuple):
+    """Posterior of the rows, which is written, but for the noise."""
+
+    noise: Float64Array
+    """σ²/τ_i of each row."""
+    mean: Table
+    second: Table
+    """As those of `OtherRows`."""
+    membership: Table
+    """q_i(d), (rows, D)."""
+    errors: Float64Array
+    """Σ_j υ_j E(r_ij - a·b)²."""
+    hold: Annotated[Any, "boolean"]
+    """Leave the memberships as they are."""
+
+
+class Features(NamedTuple):
+    """What features say of rows; without features, kernels are given None."""
+
+    shift: Float64Matrix
+    """f_i, where the prior of a row is centred: μ_d + f_i; (rows, order)."""
+    leverage: Float64Array
+    """c_i, what f_i is uncertain by in units of Σ."""
+    root: Float64Matrix
+    """U, P = U Uᵀ, (order, order)."""
+    information: Float64Array
+    """Written: 1 - tr(P S_i)/L."""
+
+
+class Statistics(NamedTuple):
+    """Additive statistics of each chunk, of a_i - f_i; they are added to.
+
+    With leverage, S + c (S P S - S) takes the place of S.
+    """
+
+    size: Float64Matrix
+    """ρ_d, (chunks, D)."""
+    first: Float64Cube
+    """Σ q m, (chunks, D, order)."""
+    scatter: Float64Cube
+    """Σ q (S + mmᵀ), (chunks, C, packed order)."""
+    entropy: Float64Array
+    """Σ q (½ ln|S| - ln q)."""
+
+
+class SweepMemory(NamedTuple):
+    """Working memory of a half-sweep: a batch of rows, and `WIDTH` of them side by side."""
+
+    grams: Table
+    moments: Table
+    row_squares: Float64Array
+    cursor: Int64Array
+    batch: Int64Array
+    """First row of the batch, and the one after its last."""
+    gram: Float64Matrix
+    moment: Float64Matrix
+    squares: Float64Array
+    scale: Float64Array
+    data_precision: Float64Matrix
+    data_natural_mean: Float64Matrix
+    factors: Float64Cube
+    solutions: Float64Cube
+    half_log_det: Float64Matrix
+    share: Float64Matrix
+    mean: Float64Matrix
+    second: Float64Matrix
+    zero: Float64Matrix
+    ones: Float64Array
+    unused: Float64Array
+    shift: Float64Matrix
+    product: Float64Matrix
+    """S U of rows with features, and `SPARE` lines more."""
+
+
+BATCH_BYTES = 1 << 21
+SPARE = 2
+LINE = 64
+
+
+def sweep_memory(
+    other: OtherRows, order: int, n_rows: int, *, communities: int = 1, covariances: int = 1,
+    has_features: bool = False,
+) -> SweepMemory:  # fmt: skip
+    """Return working memory for a range of rows.
+
+    Rows are gathered about `BATCH_BYTES` of sums at a time, in multiples of `WIDTH`.
+    """
+    packed, total, dtype = other.second.shape[1], other.mean.shape[1], other.mean.dtype
+    triangle = order * (order + 1) // 2
+    most = max(1, BATCH_BYTES // (packed * dtype.itemsize * WIDTH)) * WIDTH
+    batch = min(most, max(WIDTH, n_rows))
+    return SweepMemory(
+        grams=aligned((batch, packed), dtype),
+        moments=aligned((batch, total), dtype),
+        row_squares=aligned((batch,)),
+        cursor=aligned((batch,), np.int64),
+        batch=np.zeros(2, np.int64),
+        gram=aligned((packed, WIDTH)),
+        moment=aligned((total, WIDTH)),
+        squares=aligned((WIDTH,)),
+        scale=aligned((WIDTH,)),
+        data_precision=aligned((triangle, WIDTH)),
+        data_natural_mean=aligned((order, WIDTH)),
+        factors=aligned((covariances, triangle, WIDTH)),
+        solutions=aligned((communities, order, WIDTH)),
+        half_log_det=aligned((covariances, WIDTH)),
+        share=aligned((communities, WIDTH)),
+        mean=aligned((order, WIDTH)),
+        second=aligned((triangle, WIDTH)),
+        zero=aligned((triangle, WIDTH), fill=0.0),
+        ones=aligned((WIDTH,)),
+        unused=np.zeros(triangle),
+        shift=aligned((order, WIDTH)),
+        product=aligned((order * order + SPARE if has_features else 0, WIDTH)),
+    )
+
+
+def aligned(shape: tuple[int, ...], dtype: Any = np.float64, fill: float | None = None) -> Any:
+    """Return an array that begins at a line of the cache: lanes are read a line at a time."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + LINE, np.uint8)
+    begin = -raw.ctypes.data % LINE
+    array = raw[begin : begin + size].view(dtype).reshape(shape)
+    if fill is not None:
+        array[...] = fill
+    return array
+
+
+# -- online learning -----------------------------------------------------------------------------
 
 
 class Rows(NamedTuple):
@@ -33,79 +202,79 @@ class Rows(NamedTuple):
     """What it gives: q, q m, q (S + mmᵀ) packed; (rows, parts, 1 + order + triangle)."""
     weight: Vector
     """E[τ], how much the row's ratings count."""
-    shape: Numbers
-    rate: Numbers
+    shape: Float64Array
+    rate: Float64Array
     """q(τ) = Gamma(shape, rate)."""
-    error: Numbers
+    error: Float64Array
     """Σ_j υ_j E(r_ij - a·b)²."""
-    entropy: Numbers
+    entropy: Float64Array
     """Σ_d q(½ ln|S| - ln q)."""
-    count: Wholes
+    count: Int64Array
     """Ratings learnt."""
-    worth: Numbers
+    worth: Float64Array
     """What they were worth at the last refresh, each weighed by how old it was."""
-    judged: Wholes
+    judged: Int64Array
     """Ratings there were when all communities were last considered."""
-    pending: Wholes
+    pending: Int64Array
     """Ratings recorded since the last refresh."""
-    touched: Wholes
+    touched: Int64Array
     """When the row was last refreshed, in refreshes of the side."""
-    met: Wholes
+    met: Int64Array
     """Refreshes that the other side had had by then."""
-    start: Wholes
-    length: Wholes
-    other: Annotated[Any, "int32[::1]"]
+    start: Int64Array
+    length: Int64Array
+    other: Int32Array
     code: Annotated[Any, "{C}[::1]"]
-    sitting: Annotated[Any, "int32[::1]"]
+    sitting: Int32Array
     """The history's lists; see `hemf.kernels.record`. Without moods there are no sittings."""
     gram: Table
     moment: Table
-    square: Numbers
-    settled: Numbers
+    square: Float64Array
+    settled: Float64Array
     """Σ υ nnᵀ, Σ υ r n, Σ υ r² and Σ υ of ratings that are no longer listed.
 
     Where all are listed, the first two have no columns.
     """
-    shift: Square
+    shift: Float64Matrix
     """f_i, what features said of the row when it was last refreshed, (rows, order).
 
     Without features, this and the next two have no columns.
     """
-    base: Square
+    base: Float64Matrix
     """g_i, what those say that were given."""
-    chosen: Square
+    chosen: Float64Matrix
     """Σ_j M_j over what the row has rated; no columns without implicit features."""
-    leverage: Numbers
+    leverage: Float64Array
     """c_i, what f_i is uncertain by in units of Σ,"""
-    information: Numbers
+    information: Float64Array
     """and 1 - tr(P S_i)/L, the information weight at the last refresh of the row."""
-    voice: Square
+    voice: Float64Matrix
     """M_j of the other side's regression: what it says of a row there to have rated this one."""
 
 
 class Shared(NamedTuple):
     """The communities of one side and what they are estimated from."""
 
-    precision: Annotated[Any, "float64[:, :, ::1]"]
+    precision: Float64Cube
     """P_d, (C, order, order)."""
-    natural_mean: Annotated[Any, "float64[:, ::1]"]
+    natural_mean: Float64Matrix
     """P_d m_d, (D, order)."""
-    log_weight: Numbers
+    log_weight: Float64Array
     """The terms of ln q_i(d) that do not depend on the row, (D,)."""
-    size: Numbers
-    first: Annotated[Any, "float64[:, ::1]"]
-    scatter: Annotated[Any, "float64[:, ::1]"]
+    size: Float64Array
+    first: Float64Matrix
+    scatter: Float64Matrix
     """ρ_d, Σ q m and Σ q (S + mmᵀ), the last packed, (C, triangle)."""
-    totals: Numbers
+    totals: Float64Array
     """Σ entropy, Σ τ error, refreshes so far, Σ worth."""
-    free: Wholes
+    free: Int64Array
     """Which coordinates the posterior covers."""
-    pinned: Whole
-    prior_shape: Number
+    pinned: Int64
+    prior_shape: Float64
     """a0 of the noise scales, or 0 where there are none."""
-    error_unit: Number
+    error_unit: Float64
     """What errors are measured in where noise scales are learnt; σ² or their mean."""
-    expected: Numbers
+    expected: Float64Array
     """E[a] of a row that nothing is known of, (total,)."""
     spread: Vector
     """Posterior covariance of the other side's rows, the mean over ratings, packed.
@@ -113,15 +282,15 @@ class Shared(NamedTuple):
     A rating that is no longer listed was learnt when less was known of the other row. What was
     uncertain then may be certain today, so its part of G is taken at today's mean.
     """
-    keep: Number
+    keep: Float64
     """Forgetting factor γ."""
-    patience: Number
+    patience: Float64
     """A row is refreshed when more than this part of its ratings is pending,"""
-    change: Number
+    change: Float64
     """or when the other side has had more than so many refreshes since it last was."""
-    how_many: Square
+    how_many: Float64Matrix
     """Coefficients of ln n and of its square, (2, order); nothing without implicit features."""
-    logs: Numbers
+    logs: Float64Array
     """Mean, scale, least and largest of ln n, by which it is standardised."""
 
 
@@ -130,19 +299,19 @@ class Rules(NamedTuple):
 
     levels: Vector
     """Standardised rating of each code."""
-    noise: Number
+    noise: Float64
     """σ²."""
-    window: Whole
+    window: Int64
     """Ratings listed of each row; -1 is all of them."""
-    repeats: Whole
+    repeats: Int64
     """Whether another rating of a pair counts beside the earlier ones."""
-    renewal: Number
+    renewal: Float64
     """How much more a rating weighs than one, in sums of pairs that are rated again and again."""
-    least_share: Number
+    least_share: Float64
     """Communities with less of a row are left out."""
-    thorough: Whole
+    thorough: Int64
     """Consider all communities at every refresh."""
-    total: Numbers
+    total: Float64Array
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
     nothing where not every rating is listed."""
     moods: Table
@@ -159,16 +328,16 @@ class Sittings(NamedTuple):
     """What is believed of each, (sittings, WIDTH)."""
     moods: Table
     """The same as in `Rules`."""
-    time: Wholes
+    time: Int64Array
     links: Annotated[Any, "int32[:, ::1]"]
     """The rater's sitting before, the one after, and the rater; -1 is none."""
-    last: Wholes
+    last: Int64Array
     """The latest sitting of each rater, or -1."""
-    smoothed: Wholes
+    smoothed: Int64Array
     """Ratings that each rater had when all their moods were last brought to their optimum."""
-    used: Wholes
+    used: Int64Array
     """How many sittings there are, in an array of one."""
-    prior: Numbers
+    prior: Float64Array
     """φ, τ² and γ²."""
 
 
@@ -185,25 +354,25 @@ class Scratch(NamedTuple):
     values: Vector
     gram: Vector
     moment: Vector
-    data: Square
-    factors: Squares
-    reciprocals: Square
-    solutions: Square
-    half_log_det: Numbers
-    share: Numbers
-    candidates: Wholes
-    considered: Wholes
-    kept: Wholes
-    inverse: Square
-    work: Square
-    mean: Numbers
-    second: Numbers
-    extra: Numbers
+    data: Float64Matrix
+    factors: Float64Cube
+    reciprocals: Float64Matrix
+    solutions: Float64Matrix
+    half_log_det: Float64Array
+    share: Float64Array
+    candidates: Int64Array
+    considered: Int64Array
+    kept: Int64Array
+    inverse: Float64Matrix
+    work: Float64Matrix
+    mean: Float64Array
+    second: Float64Array
+    extra: Float64Array
     before: Vector
     past_mean: Vector
     past_second: Vector
-    shift: Numbers
-    moods: Numbers
+    shift: Float64Array
+    moods: Float64Array
     """Sums over raters that nobody asks for."""
 
 

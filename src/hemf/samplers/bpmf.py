@@ -208,6 +208,7 @@ def draw_rows(
 ) -> Float32Array:
     """Draw one side's factors given the other's; see `hemf.kernels.gibbs.draw_rows`."""
     from hemf.kernels import gibbs as kernels
+    from hemf.kernels import structures
 
     n_rows, order = table.indptr.size - 1, other.shape[1]
     rows = rng.standard_normal((n_rows, order), np.float32)
@@ -218,13 +219,16 @@ def draw_rows(
         return rows
     second = np.empty(shape, np.float32)
     kernels.outer_products.compiled(np.float32)(other, second)
-    given = (
-        cuts, table.indptr, table.indices, table.values, other, second,
-        np.ones(len(other), np.float32), np.full(n_rows, noise), pack(precision), precision @ mean,
-        rows,
-    )  # fmt: skip
+    ratings = structures.Ratings(table.indptr, table.indices, table.values)
+    others = structures.OtherRows(other, second, np.ones(len(other), np.float32))
+    given = np.full(n_rows, noise), pack(precision), precision @ mean, rows
     run = kernels.draw_rows.compiled(np.float32)
-    share_out(lambda begin, end: run(begin, end, *given), cuts.size - 1, threads)
+
+    def work(begin: int, end: int) -> None:
+        memory = structures.sweep_memory(others, order, int(cuts[end] - cuts[begin]))
+        run(begin, end, cuts, ratings, others, *given, memory)
+
+    share_out(work, cuts.size - 1, threads)
     return rows
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hemf._typing import Float64Array
 
+Found = tuple[Float64Array, Float64Array, Float64Array]
 NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
 
 
@@ -39,26 +40,24 @@ def triangle(matrix: Float64Array) -> Float64Array:
     return np.asarray(matrix[np.tril_indices(matrix.shape[0])])
 
 
-def data_part(
-    row: int, indptr: Any, indices: Any, values: Any, other_mean: Any, other_second: Any,
-    other_weight: Any,
-) -> tuple[Float64Array, Float64Array, float]:  # fmt: skip
+def data_part(row: int, ratings: Any, other: Any) -> tuple[Float64Array, Float64Array, float]:
     """Return G_i = Σ_j υ_j E[b_j b_jᵀ], h_i = Σ_j υ_j r_ij n_j and Σ_j υ_j r_ij².
 
-    >>> means, seconds = np.array([[2.0], [3.0]]), np.array([[5.0], [9.5]])
-    >>> gram, natural_mean, squares = data_part(
-    ...     0, np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0]), means, seconds,
-    ...     np.ones(2))
+    >>> from types import SimpleNamespace
+    >>> ratings = SimpleNamespace(indptr=[0, 2], indices=[0, 1], values=[1.0, -1.0])
+    >>> other = SimpleNamespace(
+    ...     mean=np.array([[2.0], [3.0]]), second=np.array([[5.0], [9.5]]), weight=np.ones(2))
+    >>> gram, natural_mean, squares = data_part(0, ratings, other)
     >>> gram.tolist(), natural_mean.tolist(), squares
     ([[14.5]], [-1.0], 2.0)
     """
-    total = other_mean.shape[1]
+    total = other.mean.shape[1]
     G, h, squares = np.zeros((total, total)), np.zeros(total), 0.0
-    for k in range(indptr[row], indptr[row + 1]):
-        j, r = indices[k], float(values[k])
-        weight = float(other_weight[j])
-        G += weight * symmetric(other_second[j].astype(np.float64))
-        h += weight * r * other_mean[j].astype(np.float64)
+    for k in range(ratings.indptr[row], ratings.indptr[row + 1]):
+        j, r = ratings.indices[k], float(ratings.values[k])
+        weight = float(other.weight[j])
+        G += weight * symmetric(other.second[j].astype(np.float64))
+        h += weight * r * other.mean[j].astype(np.float64)
         squares += weight * r * r
     return G, h, squares
 
@@ -166,75 +165,69 @@ def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
             yield chunk, row
 
 
-def coupled_rows(*arguments: Any) -> None:
+def coupled_rows(
+    begin: int, end: int, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
+    features: Any, statistics: Any, _memory: Any,
+) -> None:  # fmt: skip
     """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
 
-    def found(
-        G: Float64Array,
-        h: Float64Array,
-        noise: float,
-        precision: Any,
-        natural_mean: Any,
-        log_weight: Any,
-        q: Any,
-    ) -> tuple[Float64Array, Float64Array, Float64Array]:
-        means, covariances = posteriors(G, h, noise, precision, natural_mean)
-        return memberships(log_weight, means, covariances), means, covariances
+    def found(G: Float64Array, h: Float64Array, noise: float, q: Any) -> Found:
+        means, covariances = posteriors(G, h, noise, prior.precision, prior.natural_mean)
+        return memberships(prior.log_weight, means, covariances), means, covariances
 
-    update_rows(found, *arguments)
+    for chunk, i in rows_of(begin, end, cuts):
+        data = data_part(i, ratings, other)
+        update_row(found, chunk, i, data, prior, posterior, features, statistics)
 
 
 # docs/model.md#mean-field
-def mean_field_rows(*arguments: Any) -> None:
+def mean_field_rows(
+    begin: int, end: int, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
+    features: Any, statistics: Any, _memory: Any,
+) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
 
-    def found(
-        G: Float64Array,
-        h: Float64Array,
-        noise: float,
-        precision: Any,
-        natural_mean: Any,
-        log_weight: Any,
-        q: Any,
-    ) -> tuple[Float64Array, Float64Array, Float64Array]:
-        P = np.array([symmetric(part) for part in precision])
+    def found(G: Float64Array, h: Float64Array, noise: float, q: Any) -> Found:
+        P = np.array([symmetric(part) for part in prior.precision])
         P = np.broadcast_to(P, (q.size, *P.shape[1:]))
         S = np.linalg.inv(G / noise + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
-        m = S @ (h / noise + q @ natural_mean)
+        m = S @ (h / noise + q @ prior.natural_mean)
         # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
-        log_q = log_weight + natural_mean @ m - 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m))
+        log_q = prior.log_weight + prior.natural_mean @ m
+        log_q -= 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m))
         return shares(log_q), np.tile(m, (q.size, 1)), np.tile(S, (q.size, 1, 1))
 
-    update_rows(found, *arguments)
-
-
-def update_rows(
-    found: Callable[..., tuple[Float64Array, Float64Array, Float64Array]],
-    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, other_mean: Any,
-    other_second: Any, other_weight: Any, free: Any, pinned: int, noise: Any, precision: Any,
-    natural_mean: Any, log_weight: Any, hold: bool, shift: Any, leverage: Any, root: Any, mean: Any,
-    second: Any, membership: Any, errors: Any, information: Any, sizes: Any, firsts: Any,
-    scatters: Any, entropies: Any,
-) -> None:  # fmt: skip
-    """Update the rows of chunks begin … end; q_i(d), m_id and S_id of each are as ``found``."""
     for chunk, i in rows_of(begin, end, cuts):
-        data = data_part(i, indptr, indices, values, other_mean, other_second, other_weight)
-        G, h = free_part(data[0], data[1], free, pinned)
-        f = shift[i] if shift.shape[0] else np.zeros(len(free))
-        h = h - G @ f  # what is left of the row is a - f
-        before = membership[i].astype(np.float64)
-        q, means, covariances = found(G, h, noise[i], precision, natural_mean, log_weight, before)
-        if hold:
-            q = before
-        membership[i] = q
-        entropies[chunk] += entropy(q, covariances)
-        held = given = covariances
-        if shift.shape[0]:
-            held, given, information[i] = with_leverage(
-                covariances[0], root @ root.T, leverage[i], len(means)
-            )
-        mean[i], second[i], errors[i] = row_moments(q, means + f, held, data, free, pinned)
-        add_statistics(q, means, given, sizes[chunk], firsts[chunk], scatters[chunk])
+        data = data_part(i, ratings, other)
+        update_row(found, chunk, i, data, prior, posterior, features, statistics)
+
+
+def update_row(
+    found: Callable[..., Found], chunk: int, i: int,
+    data: tuple[Float64Array, Float64Array, float], prior: Any, posterior: Any, features: Any,
+    statistics: Any,
+) -> None:  # fmt: skip
+    """Update a row; q_i(d), m_id and S_id are as ``found``."""
+    free, pinned = prior.free, prior.pinned
+    G, h = free_part(data[0], data[1], free, pinned)
+    f = np.zeros(len(free)) if features is None else features.shift[i]
+    h = h - G @ f  # what is left of the row is a - f
+    before = posterior.membership[i].astype(np.float64)
+    q, means, covariances = found(G, h, posterior.noise[i], before)
+    if posterior.hold:
+        q = before
+    posterior.membership[i] = q
+    statistics.entropy[chunk] += entropy(q, covariances)
+    held = given = covariances
+    if features is not None:
+        P = features.root @ features.root.T
+        held, given, features.information[i] = with_leverage(
+            covariances[0], P, features.leverage[i], len(means)
+        )
+    moments = row_moments(q, means + f, held, data, free, pinned)
+    posterior.mean[i], posterior.second[i], posterior.errors[i] = moments
+    size, first, scatter = statistics.size, statistics.first, statistics.scatter
+    add_statistics(q, means, given, size[chunk], first[chunk], scatter[chunk])
 
 
 # docs/model.md#information
