@@ -17,6 +17,7 @@ from scipy.special import digamma, gammaln, multigammaln
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Sparse
 from hemf.kernels.reference import rows as reference
+from hemf.kernels.structures import OtherRows
 from hemf.model import ridge
 from hemf.model.communities import Communities, Prior, Sticks
 from hemf.model.layout import unpack
@@ -114,13 +115,11 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
             np.repeat(covariance[:, None], count, axis=1),
         )
     other = state.sides[OTHER[name]]
+    others = OtherRows(other.moments.mean, other.moments.second, other.weights)
     precision = np.array([reference.triangle(P) for P in used.precision])
     means, covariances = [], []
     for i in range(side.n_rows):
-        G, h, _ = reference.data_part(
-            i, rows.indptr, rows.indices, rows.values, other.moments.mean, other.moments.second,
-            other.weights,
-        )  # fmt: skip
+        G, h, _ = reference.data_part(i, rows, others)
         G, h = reference.free_part(G, h, layout.free, layout.pinned)
         shift = np.zeros(layout.order) if side.regression is None else side.regression.shift[i]
         h = h - G @ shift

@@ -104,11 +104,17 @@ class Kernel:
     """
 
     def __init__(
-        self, function: Callable[..., Any], signature: str | tuple[Any, ...], *, allocates: bool
+        self,
+        function: Callable[..., Any],
+        signature: str | tuple[Any, ...],
+        *,
+        allocates: bool,
+        optional: tuple[type, ...] = (),
     ) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._signature = signature
+        self._optional = optional
         self._dispatcher = _jit(function, allocates)
         self._dispatcher._cache = KernelCache(self._dispatcher)  # as Numba's cache=True does
         self._ready: dict[Any, Any] = {}
@@ -125,6 +131,12 @@ class Kernel:
         """
         self.trusting(dtype, codes, absent)
         return self._dispatcher
+
+    def compile_all(self, dtype: Any) -> None:
+        """Compile for ``dtype`` storage, with all arguments and without those that may be None."""
+        self.compiled(dtype)
+        if self._optional:
+            self.compiled(dtype, absent=self._optional)
 
     def trusting(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
         """Return the machine code without its guard, for arguments that were made to fit.
@@ -176,21 +188,41 @@ def _type(text: str, names: dict[str, str]) -> Any:
     return parse(f"void({text.format(**names)})")[0][0]
 
 
-def kernel(*signature: Any, allocates: bool = False) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(
+    *signature: Any, allocates: bool = False, optional: tuple[type, ...] = ()
+) -> Callable[[Callable[..., Any]], Kernel]:
     """Decorate a function as a `Kernel` of this signature, one text or a list of arguments.
+
+    Arguments of ``optional`` types may be None.
 
     One that makes arrays has to say so. In all others nobody counts who holds an array, which a
     function with dozens of them would spend most of its time on.
     """
     first = signature[0]
     whole = " ".join(first.split()) if len(signature) == 1 else signature
-    return lambda function: Kernel(function, whole, allocates=allocates)
+    return lambda function: Kernel(function, whole, allocates=allocates, optional=optional)
 
 
 inner = _part(fastmath={"contract"}, forceinline=True)
 """Decorate a function that only kernels call, and that makes no arrays."""
 step = _part(fastmath={"contract"})
 """Decorate an `inner` function that is large, and called rather than copied."""
+
+
+def separate_step(function: Callable[..., Any], **options: Any) -> Any:
+    """Decorate a `step` that is optimised on its own first.
+
+    That takes longer to compile. How its products and sums are fused, and so its rounding, depends
+    less on who calls it.
+    """
+    return _jit(function, False, no_cpython_wrapper=True, fastmath={"contract"}, **options)
+
+
+def separate(function: Callable[..., Any]) -> Any:
+    """Decorate an `inner` function that is optimised on its own first."""
+    return separate_step(function, forceinline=True)
+
+
 summing = _part(fastmath={"contract", "reassoc"}, forceinline=True)
 """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import inner, kernel, step
+from hemf.kernels.compile import kernel, separate, separate_step
 from hemf.kernels.structures import Rows, Rules, Sittings
 
 FIRST, NOW, BEFORE, PRODUCT, EXTRA, DIVERGENCE = range(6)
@@ -170,7 +170,7 @@ FILTER_SUMS = 7
 GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to their optimum
 
 
-@inner
+@separate
 def covariance(prior: Any, one: float, other: float) -> float:
     """Cov(l(t), l(t+1)) that is best where these are their variances.
 
@@ -185,7 +185,7 @@ def covariance(prior: Any, one: float, other: float) -> float:
     return float(product / (half + np.sqrt(half * half + product)))
 
 
-@inner
+@separate
 def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
     """E l and Var l at a time between two sittings; -1 is none."""
     table, prior = sittings.table, sittings.prior
@@ -207,7 +207,7 @@ def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
     )
 
 
-@inner
+@separate
 def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
     """Return the sitting of a rater at a time; where it is not there, it begins.
 
@@ -247,7 +247,7 @@ def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
     return s  # type: ignore[no-any-return]
 
 
-@inner
+@separate
 def believe(sittings: Any, s: int) -> None:
     """Write what is believed of a sitting, given what was before and the sums of its ratings."""
     table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
@@ -265,7 +265,7 @@ def believe(sittings: Any, s: int) -> None:
     moods[s, MEAN], moods[s, SPREAD] = mean, whole
 
 
-@inner
+@separate
 def dot(mean: Any, other: Any) -> float:
     """E[a·b]."""
     product = 0.0
@@ -274,7 +274,7 @@ def dot(mean: Any, other: Any) -> float:
     return product
 
 
-@inner
+@separate
 def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: Any) -> float:
     """Take moods off these ratings of a list; return Σ w Var o."""
     spread = 0.0
@@ -285,7 +285,7 @@ def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: An
     return spread
 
 
-@inner
+@separate
 def filter_listed(
     users: Any, items: Any, sittings: Any, rules: Any, i: int, s: int, published: Any
 ) -> None:
@@ -315,7 +315,7 @@ def filter_listed(
         rules.total[0] += rules.noise * change
 
 
-@inner
+@separate
 def shift_sitting(
     users: Any, items: Any, rules: Any, i: int, s: int, mean: float, spread: float, moment: Any
 ) -> float:
@@ -336,7 +336,7 @@ def shift_sitting(
     return change
 
 
-@inner
+@separate
 def filter_one(
     users: Any, items: Any, sittings: Any, rules: Any, i: int, j: int, code: int, s: int,
     expected: float,
@@ -350,7 +350,7 @@ def filter_one(
         believe(sittings, s)
 
 
-@step
+@separate_step
 def gather_chain(users: Any, items: Any, sittings: Any, rules: Any, i: int) -> None:
     """Sum up what is left of the ratings of each sitting of a rater; those without any are gone."""
     table, links = sittings.table, sittings.links
@@ -380,7 +380,7 @@ def gather_chain(users: Any, items: Any, sittings: Any, rules: Any, i: int) -> N
     sittings.smoothed[i] = users.count[i]
 
 
-@step
+@separate_step
 def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
     """Bring all moods of a rater to their optimum, given the sums of their ratings.
 

@@ -48,7 +48,7 @@ SIGNATURE = (
 
 
 # docs/model.md#row-factors
-@kernel(*SIGNATURE)
+@kernel(*SIGNATURE, optional=(Features,))
 def coupled_rows(
     begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
     features: Any, statistics: Any, memory: Any,
@@ -141,7 +141,7 @@ def coupled_rows(
 
 
 # docs/model.md#mean-field
-@kernel(*SIGNATURE)
+@kernel(*SIGNATURE, optional=(Features,))
 def mean_field_rows(
     begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
     features: Any, statistics: Any, memory: Any,
