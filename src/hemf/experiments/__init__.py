@@ -1,4 +1,4 @@
-"""The paper's experiments, run again: its tables and figures, our numbers beside the printed ones.
+"""The paper's experiments: its tables and figures, with our numbers beside the printed ones.
 
 >>> from hemf.experiments import EXPERIMENTS
 >>> list(EXPERIMENTS)[:2]

@@ -1,7 +1,4 @@
-"""What results say: means over splits, differences split by split, and how they stand to the paper.
-
-Nothing here draws or prints.
-"""
+"""Analysis of results: means over splits, paired differences, comparison with the paper."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A part with what was measured."""
+    """Measurements of a part."""
 
     part: Part
     data: str  # its name for people
@@ -83,7 +80,7 @@ class Comparison:
 def compare_all(
     plan: Plan, experiment: Experiment, results: Mapping[str, Entry]
 ) -> list[Comparison]:
-    """Return what was measured of an experiment, part by part."""
+    """Return the comparisons of an experiment."""
     compared = (_compare(plan, part, results) for part in experiment.parts)
     return [comparison for comparison in compared if comparison is not None]
 
@@ -132,7 +129,7 @@ def _row(label: str, by_split: dict[int, Entry], ours: dict[int, Entry], part: P
 
 
 def reached(pairs: Sequence[tuple[Entry, Entry]]) -> Reached:
-    """Say when the first of each pair had the final error of the second.
+    """Return when the first of each pair reached the final error of the second.
 
     >>> first = {"curve": [{"cpu_seconds": 1.0, "test_rmse": 0.9},
     ...                    {"cpu_seconds": 2.0, "test_rmse": 0.8}]}
@@ -163,7 +160,7 @@ def reached(pairs: Sequence[tuple[Entry, Entry]]) -> Reached:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Say in sentences who ended lower, how soon, and how far that is from what is printed."""
+    """Return sentences on the order of methods, their speed, and the printed errors."""
     ours, said = comparison.ours, []
     if comparison.stand_in is not None:
         said.append(
@@ -250,7 +247,7 @@ def _printed(comparison: Comparison) -> list[str]:
 
 
 def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> list[str]:
-    """Say what an experiment shows as a whole, and where and why it differs from the paper."""
+    """Return sentences on an experiment as a whole, and its differences from the paper."""
     said = _by_chunks(compared) if experiment.name == BY_CHUNKS else []
     said += _protocols(compared)
     if plan.request.quick:

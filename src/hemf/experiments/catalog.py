@@ -1,8 +1,7 @@
-"""The catalogue: what the paper's section 7 ran, on what, and what it printed.
+"""Catalogue of the experiments in section 7 of the paper, with its printed results.
 
-Every fact has one place here. The paper's figures 1 to 3 are drawings. It describes two protocols,
-weak generalisation for table 1 and a random 90/10 split for all, and does not say which one the
-figures follow: table 1 is run under both, the figures under 90/10.
+The paper describes two protocols, weak generalisation for table 1 and a random 90/10 split for all,
+and does not say which one the figures follow: table 1 is run under both, the figures under 90/10.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Printed:
-    """Errors that the paper prints."""
+    """Errors in the paper."""
 
     train: float
     test: float
@@ -75,7 +74,7 @@ class Experiment:
     name: str
     title: str
     said: str
-    """What the paper says about it."""
+    """Claim of the paper."""
     parts: tuple[Part, ...]
 
 

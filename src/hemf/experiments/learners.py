@@ -1,8 +1,8 @@
-"""How each learner is run on a split, and its error taken after every step.
+"""Run each learner on a split, with its error after every step.
 
-Batch learners report after each iteration; those that learn chunk by chunk are asked after each
-chunk, or as many of them as make a good curve. Seconds are those of learning, on the wall clock and
-of all cores together; where a learner measures the error itself after each iteration, that is in.
+Batch learners report after each iteration; sequential ones are tested after each chunk, or after
+some of them. Seconds, of wall clock and CPU, are those of learning; if a learner computes the error
+after each iteration itself, they include that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from hemf.evaluation import passes, random_split, rmse
 
 Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.floating[Any]]]
 Progress = Callable[[float, str], None]
-"""Called with the share that is done, and a word on how it stands."""
+"""Called with the share that is done, and a short text."""
 
-MOST_POINTS = 90  # of the curve of a learner that is asked between chunks
-MOST_JUDGED = 500_000  # training ratings that the training error is taken on
+MAX_POINTS = 90  # of the curve of a sequential learner
+MAX_JUDGED = 500_000  # ratings that the training error is computed on
 STEPS = (0.01, 0.02, 0.04, 0.08, 0.16)
 PENALTIES = (0.02, 0.05, 0.1)
 SEARCH_SEED = 1
@@ -32,7 +32,7 @@ SEARCH_SEED = 1
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A split: ratings to learn, in chunks if they come so, and those withheld."""
+    """A split: training ratings, maybe in chunks, and test ratings."""
 
     train: Ratings
     test: Ratings
@@ -41,7 +41,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Point:
-    """How a learner stood after an iteration, or after so many chunks."""
+    """Figures of a learner after an iteration, or after some chunks."""
 
     iteration: int
     cpu_seconds: float
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass
 class Outcome:
-    """What came of a learner on a split."""
+    """Result of a learner on a split."""
 
     test_rmse: float
     train_rmse: float
@@ -63,7 +63,7 @@ class Outcome:
     chosen: dict[str, Any] = field(default_factory=dict)  # settings that were searched for
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON takes it."""
+        """Return it as a JSON document."""
         return asdict(self)
 
 
@@ -71,14 +71,14 @@ Learner = Callable[[Trial, Mapping[str, Any], int, Progress], Outcome]
 
 
 class _Clock:
-    """Seconds of the wall clock and of all cores since it was made, pauses left out."""
+    """Seconds of wall clock and CPU since it was made, without pauses."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         self._paused = (0.0, 0.0)
 
     def read(self) -> tuple[float, float]:
-        """Return the seconds of the processor and of the wall clock."""
+        """Return the seconds of CPU and of wall clock."""
         return time.process_time() - self._cpu, time.perf_counter() - self._wall
 
     def pause(self) -> None:
@@ -102,7 +102,7 @@ def columns_of(ratings: Ratings) -> Columns:
 
 def _error(model: Any, ratings: Ratings) -> float:
     users, items, actual = columns_of(ratings)
-    step = max(1, -(-len(actual) // MOST_JUDGED))
+    step = max(1, -(-len(actual) // MAX_JUDGED))
     return rmse(actual[::step], model.predict(users[::step], items[::step]))
 
 
@@ -110,7 +110,7 @@ def _error(model: Any, ratings: Ratings) -> float:
 
 
 def _batch(name: str) -> Learner:
-    """Return how to run an estimator that is fitted to all ratings at once."""
+    """Return a function that runs an estimator fitted to all ratings at once."""
 
     def run(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
         from hemf import HeMF
@@ -138,12 +138,12 @@ def _batch(name: str) -> Learner:
                 None if found is None else (found, report.item_communities),
             )
             curve.append(point)
-            # A fit stops when it has settled, long before the most it may take.
+            # A fit usually converges long before its last allowed sweep.
             progress(number / (most or max(2 * USUAL_SWEEPS, number + 1)), _standing(point))
 
         model.fit(trial.train, validation=trial.test, callbacks=[note])
         cpu, wall = clock.read()
-        # A sampler's last report is of the average over all draws, of which it may keep but some.
+        # A sampler's last report averages over all samples; it keeps only some of them.
         test = _error(model, trial.test) if kind is HeMF else curve[-1].test_rmse
         return Outcome(test, _error(model, trial.train), cpu, wall, curve)
 
@@ -167,13 +167,12 @@ def _standing(point: Point) -> str:
 def _feed(
     model: Any, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
 ) -> Outcome:
-    """Feed a learner with all chunks, again and again.
+    """Let a learner learn all chunks several times.
 
-    ``announce`` says with a chunk that comes again what its ratings were: the same as now. A
-    learner without a history cannot know.
+    With ``announce``, repeated chunks come with their old ratings, for a learner without history.
     """
     steps = n_passes * len(trial.chunks)
-    shown = set(np.linspace(1, steps, min(steps, MOST_POINTS)).round().astype(int).tolist())
+    shown = set(np.linspace(1, steps, min(steps, MAX_POINTS)).round().astype(int).tolist())
     test = columns_of(trial.test)
     curve: list[Point] = []
     clock = _Clock()
@@ -201,7 +200,7 @@ def _feed(
 
 
 def _warm_up(model: Any, announce: bool) -> None:
-    """Have all compiled that a stream needs: enough ratings for directions to open."""
+    """Compile all kernels that a stream needs."""
     from hemf.data.datasets import draw
 
     drawn = draw(60, 40, density=0.5, rng=0)
@@ -224,7 +223,7 @@ def _range(trial: Trial) -> tuple[float, float]:
 
 
 def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
-    """Run oVB from nothing."""
+    """Run oVB without a previous fit."""
     from hemf import HeMF
 
     options = dict(settings)
@@ -236,7 +235,7 @@ def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Prog
 
 
 def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
-    """Run SGD with the step and penalty that are best on a part held out of the training."""
+    """Run SGD with the best step and penalty on a held-out part of the training ratings."""
     from hemf.baselines import SGD
 
     options = dict(settings) | {"rating_range": _range(trial)}
@@ -250,7 +249,7 @@ def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Pro
             for _, part, _ in passes([np.empty(0, np.intp)] * len(inner.chunks), n_passes):
                 model.partial_fit(inner.chunks[part])
             errors[step, penalty] = _error(model, inner.test)
-        except ParameterError:  # it has diverged
+        except ParameterError:  # diverged
             errors[step, penalty] = float("inf")
         progress(0.9 * (number + 1) / len(tries), f"step {step:g}: {errors[step, penalty]:.4f}")
     step, penalty = min(errors, key=lambda tried: errors[tried])
@@ -266,7 +265,7 @@ def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Pro
 
 
 def _without_tenth(trial: Trial) -> Trial:
-    """Return a trial of the training ratings alone: a tenth of every chunk is withheld."""
+    """Return a trial of the training ratings, with a tenth of every chunk held out."""
     chunks: list[Columns] = []
     withheld: list[Columns] = []
     for number, chunk in enumerate(trial.chunks):
@@ -289,13 +288,13 @@ LEARNERS: dict[str, Learner] = {
     "ovb": _online,
     "sgd": _descent,
 }
-"""How to run each learner: a trial, settings, a seed, and whom to tell."""
+"""Learners by name: functions of a trial, settings, a seed and a callback."""
 
 SEQUENTIAL = ("ovb", "sgd")
 
 
 def expected_cost(learner: str, settings: Mapping[str, Any], n_ratings: int) -> float:
-    """Return about how long a learner takes, in units that compare learners with one another.
+    """Return the approximate relative cost of a learner.
 
     >>> expected_cost("sgd", {"passes": 2}, 1000) < expected_cost("m3f-tib", {}, 1000)
     True

@@ -1,7 +1,4 @@
-"""One page on all that was run: tables with the paper's numbers beside ours, and pictures.
-
-The file needs nothing but a browser.
-"""
+"""HTML report of the experiments: tables with the paper's numbers beside ours, and plots."""
 
 from __future__ import annotations
 
@@ -268,7 +265,7 @@ def _communities(name: str, comparison: Comparison) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# Pictures of the experiments, in the look of the other reports.
+# Plots of the experiments.
 
 
 Curve = Sequence[Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""The tasks that experiments are made of, in order, each run once, and continued after a kill.
+"""Tasks of the experiments, each run once, also after an interruption.
 
 A task is one method on one split. Experiments share tasks: what one has run, another finds. All
 first splits come before the second ones, so that every comparison is there early.
@@ -29,7 +29,7 @@ RESULTS, SPLITS = "results.jsonl", "splits"
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """Arguments of `hemf reproduce`."""
 
     output: Path
     quick: bool = False
@@ -76,7 +76,7 @@ class Task:
 
     @property
     def cost(self) -> float:
-        """About how long it takes, compared with others."""
+        """Approximate relative cost."""
         n_ratings = self.found.ratings.n_ratings
         return expected_cost(self.method.learner, self.settings, n_ratings)
 

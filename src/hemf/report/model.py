@@ -1,4 +1,4 @@
-"""One HTML file that shows a model: how it went, what it found, how sure it is.
+"""HTML reports of models, evaluations and streams.
 
 >>> import tempfile
 >>> from hemf import HeMF
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from hemf._typing import Array
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
     from hemf.evaluation import Calibration, CurvePoint, RankingMetrics
     from hemf.queries.communities import Biclusters, CommunityView
 
 
-MOST_JUDGED = 200_000  # ratings that errors and intervals are measured on: more show no more
+MAX_JUDGED = 200_000  # ratings that errors and intervals are measured on
 RECOMMENDED = 10
 NAMED = 5  # examples of a community
 NO_RATINGS = "it takes ratings, and none of those that were learnt are kept."
@@ -61,16 +62,15 @@ def write_report(
     *,
     title: str = "Ratings",
     held_out: Ratings | None = None,
-    example_user: Any = None,
+    example_user: Hashable = None,
     facts: Mapping[str, str] | None = None,
 ) -> None:
     """Write a report on a model; the file needs nothing but a browser.
 
-    What a model that learns online does not keep is not shown, and the report says so.
+    The report names what it cannot show because a model that learns online does not keep it.
 
-    ``held_out`` are ratings that the model has not seen, to measure errors and intervals on.
-    ``example_user`` is whom recommendations are shown for, by default the one with most ratings.
-    ``facts`` are shown beside the model's own figures.
+    ``held_out`` are ratings to measure errors and intervals on. Recommendations are shown for
+    ``example_user``, by default the one with most ratings. ``facts`` are further figures.
     """
     html = render_report(
         model, title=title, held_out=held_out, example_user=example_user, facts=facts
@@ -84,7 +84,7 @@ def render_report(
     *,
     title: str = "Ratings",
     held_out: Ratings | None = None,
-    example_user: Any = None,
+    example_user: Hashable = None,
     facts: Mapping[str, str] | None = None,
 ) -> str:
     """Return the HTML of a report; see `write_report`."""
@@ -109,7 +109,7 @@ def render_report(
 
 
 def _gap(model: HeMF) -> str:
-    """Say which ratings a figure is of where not all are kept; nothing where all are."""
+    """Return which ratings a figure is of if not all are kept, otherwise an empty text."""
     kept, learnt = model.ratings_.n_ratings, model.n_ratings_
     if kept == learnt:
         return ""
@@ -121,16 +121,16 @@ def _missing(title: str, why: str) -> str:
 
 
 class _Judgement:
-    """Ratings beside what the model expected of them."""
+    """Error and calibration of predictions."""
 
-    def __init__(self, actual: Any, said: Predictive, levels: Any) -> None:
+    def __init__(self, actual: Array, said: Predictive, levels: Array | None) -> None:
         self.rmse = rmse_of(actual, said.mean)
         self.found = judge(actual, said, levels=levels)
 
 
 def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     users, items, actual = ratings.triples()
-    step = max(1, -(-actual.size // MOST_JUDGED))
+    step = max(1, -(-actual.size // MAX_JUDGED))
     users, items, actual = users[::step], items[::step], actual[::step]
     times = None if ratings.timestamps is None else ratings.timestamps[::step]
     said = model.predict_distribution(
@@ -299,10 +299,10 @@ def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) 
         if unseen is None
         else ""
     )
-    return honesty(judged.found, whose, caution)
+    return calibration_cards(judged.found, whose, caution)
 
 
-def _recommendations(model: HeMF, user: Any) -> list[str]:
+def _recommendations(model: HeMF, user: Hashable) -> list[str]:
     items, _ = model.recommend(user, RECOMMENDED)
     name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
     cards = []
@@ -324,7 +324,7 @@ def _recommendations(model: HeMF, user: Any) -> list[str]:
     return [*cards, _favourites(model, user, Markup(f"Rated highest by {name}"))]
 
 
-def _favourites(model: HeMF, user: Any, title: str) -> str:
+def _favourites(model: HeMF, user: Hashable, title: str) -> str:
     ratings = model.ratings_
     row = int(ratings.users.rows([user])[0])
     if row < 0:
@@ -344,7 +344,7 @@ def _favourites(model: HeMF, user: Any, title: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# A page that shows how good predictions were: errors, honesty, ranking.
+# Page of an evaluation: errors, calibration, ranking.
 #
 # >>> from hemf.report.model import render
 # >>> "RMSE" in render("a model", "on some ratings", {"rmse": 0.8}, None, None)
@@ -377,7 +377,7 @@ RANKED = {
 def render(
     title: str,
     subtitle: str,
-    figures: Mapping[str, Any],
+    figures: Mapping[str, float | None],
     found: Calibration | None,
     ranks: RankingMetrics | None,
 ) -> str:
@@ -387,14 +387,14 @@ def render(
         for key, (name, form) in TILES.items()
         if figures.get(key) is not None
     }
-    body = [tiles(shown), section("How sure", honesty(found, "withheld"))]
+    body = [tiles(shown), section("How sure", calibration_cards(found, "withheld"))]
     if ranks is not None:
         body.append(section("How it ranks", [_ranking(ranks)]))
     return page(title, subtitle, body)
 
 
-def honesty(found: Calibration | None, whose: str, caution: str = "") -> list[str]:
-    """Return cards on intervals and on where ratings fall in what was predicted of them."""
+def calibration_cards(found: Calibration | None, whose: str, caution: str = "") -> list[str]:
+    """Return cards on intervals and on the distribution of ratings in their predictions."""
     if found is None:
         why = "Not shown: this model does not say how sure it is."
         return [card("Calibration of intervals", why, "", wide=True)]
@@ -467,7 +467,7 @@ def _ranking(ranks: RankingMetrics) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# Pictures of learners on a stream, side by side: as one figure, and as a page around it.
+# Plot of models on a stream, as a figure and as a page.
 #
 # >>> from hemf.evaluation import CurvePoint
 # >>> figure = stream_figure([("hemf", [CurvePoint(1000, 0.95, 0.95, test_rmse=0.94)])])
@@ -567,7 +567,7 @@ def _draw(axes: Axes, lines: Sequence[Sequence[tuple[int, float]]], start: int) 
 
 
 def check_plot_name(path: Path | None) -> None:
-    """Complain of a file name that does not say what to draw.
+    """Reject a file name with an unknown ending.
 
     >>> check_plot_name(Path("stream.gif"))
     Traceback (most recent call last):
@@ -587,9 +587,9 @@ def write_stream_plot(
     title: str,
     subtitle: str,
     headers: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[object]],
 ) -> None:
-    """Write the figure as a PNG or, with a table of what was measured, as a page, by the name."""
+    """Write the figure as PNG or, with a table of figures, as HTML, by the name."""
     figure = stream_figure(curves, start=start)
 
     def html() -> str:

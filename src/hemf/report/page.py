@@ -1,7 +1,4 @@
-"""The page a report is set on: style sheet, cards, tables, and pictures inside the text.
-
-Everything is in the one file: no script, no font, no image from elsewhere.
-"""
+"""HTML page of a report: style sheet, cards, tables and inline figures, all in one file."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hemf._files import atomic_write
 from hemf.report import plots
@@ -27,7 +24,7 @@ _COLOURS = {
     plots.OTHER: "var(--soft)",
     plots.PAPER: "var(--card)",
 }
-"""Colours of the pictures as those of the page, so that they follow it into the dark."""
+"""Colours of the figures as variables of the page, for its dark mode."""
 
 _STYLE = """
 :root {
@@ -84,7 +81,7 @@ td.number { white-space: nowrap; }
 
 
 class Markup(str):
-    """Text that is HTML already.
+    """Text that is HTML.
 
     >>> cell(Markup("<b>3</b>")), cell("<b>")
     ('<b>3</b>', '&lt;b&gt;')
@@ -93,15 +90,13 @@ class Markup(str):
     __slots__ = ()
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Return a value as HTML, escaped unless it is `Markup`."""
     return value if isinstance(value, Markup) else escape(str(value))
 
 
-def isolated(value: Any) -> Markup:
-    """Return a name as HTML that leaves the order of the text around it alone.
-
-    A name that is written from right to left would else take figures and commas with it.
+def isolated(value: object) -> Markup:
+    """Return a name as HTML, isolated from the writing direction of the text around it.
 
     >>> isolated("שרה <3"), isolated(Markup("<b>3</b>"))
     ('<bdi>שרה &lt;3</bdi>', '<b>3</b>')
@@ -164,15 +159,15 @@ def card(title: str, text: str, content: str, *, wide: bool = False) -> str:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()
+    headers: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()
 ) -> str:
-    """Return a table; the columns in ``numbers`` stand right, all other cells are names.
+    """Return a table; the columns in ``numbers`` are right-aligned, other cells are names.
 
     >>> table(["item", "mean"], [["tea", "4.2"]], numbers=[1]).count('class="number"')
     2
     """
 
-    def line(cells: Sequence[Any], tag: str) -> str:
+    def line(cells: Sequence[object], tag: str) -> str:
         marks = [' class="number"' if place in numbers else "" for place in range(len(cells))]
         parts = (
             f"<{tag}{mark}>{cell(value) if mark or tag == 'th' else isolated(value)}</{tag}>"
@@ -213,7 +208,7 @@ def write_drawn(path: Path, figure: Figure, html: Callable[[], str]) -> None:
 def picture(name: str, figure: Figure, description: str) -> str:
     """Return a figure as SVG inside the page, in the page's colours and font.
 
-    ``name`` keeps its inner names apart from those of other pictures.
+    ``name`` is the prefix of its ids.
     """
     import matplotlib
 

@@ -1,4 +1,4 @@
-"""Pictures of a fit, one function each, drawn without any global state.
+"""Plots of a fit, without global state.
 
 Every function returns a matplotlib ``Figure``: save it with ``figure.savefig("name.png")``.
 
@@ -20,20 +20,21 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
 
     from hemf.batch.callbacks import SweepReport
     from hemf.evaluation import CalibrationCurve
 
 INK = "#22272e"  # text and axes
 FAINT = "#d4d9e0"  # grid
-USERS = "#0068a8"  # blue and orange are told apart whatever one's colour vision
+USERS = "#0068a8"  # blue and orange suit all colour vision
 ITEMS = "#c75100"
 OTHER = "#5b6470"
 PAPER = "#ffffff"
 
 HALF, WHOLE = 5.6, 11.0  # inches wide, for half and all of a page that is read at 100 %
 FEW = 6  # communities that half a page has room for
-SKIPPED = 2  # sweeps left out of pictures of the bound: the first leap would hide the rest
+SKIPPED = 2  # first sweeps, not plotted: their changes would hide the rest
 _STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants known keys
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",
@@ -65,7 +66,7 @@ _STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the house style, and leave matplotlib's settings as they were."""
+    """Use our style inside, and restore the settings of matplotlib."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
@@ -356,7 +357,7 @@ def _shown(history: Sequence[SweepReport]) -> Sequence[SweepReport]:
 
 
 def _marks(history: Sequence[SweepReport]) -> dict[str, Any]:
-    """Mark the points of a line through few: one point alone would be no line at all."""
+    """Mark the points if there are few."""
     return {"marker": "o", "ms": 4} if len(history) <= 12 else {}
 
 
@@ -371,8 +372,8 @@ def _sweeps(axes: Axes, history: Sequence[SweepReport], *, label: bool = True) -
         axes.set_xlabel("sweep")
 
 
-def _digits(values: Sequence[float]) -> Any:
-    """Write the numbers of an axis with as many digits as its span needs, and no more."""
+def _digits(values: Sequence[float]) -> StrMethodFormatter:
+    """Return a formatter with as many digits as the span of an axis needs."""
     from matplotlib.ticker import StrMethodFormatter
 
     span = float(np.ptp(values))
@@ -381,7 +382,7 @@ def _digits(values: Sequence[float]) -> Any:
 
 
 def _short(value: float) -> str:
-    """Write a number so that it fits into a cell.
+    """Return a short text for a number.
 
     >>> [_short(value) for value in (-24001.2, 1500000, 0.25, 17)]
     ['-24,001', '1.5M', '0.25', '17']
