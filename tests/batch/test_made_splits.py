@@ -10,7 +10,7 @@ import pytest
 
 from hemf import HeMF
 from hemf.data.datasets import emerging
-from hemf.online import updates
+from hemf.online import communities, updates
 
 
 def parts(n: int) -> tuple[Any, list[Any]]:
@@ -27,7 +27,7 @@ def parts(n: int) -> tuple[Any, list[Any]]:
 def splits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Seen, when a split was made, of each that was."""
     made: list[int] = []
-    make = updates.make_split
+    make = communities.make_split
 
     def noted(side: Any, store: Any, split: Any) -> None:
         made.append(store.size.size)

@@ -13,7 +13,7 @@ from hemf.kernels import online
 from hemf.kernels.reference import online as reference_online
 from hemf.kernels.structures import Rows, Rules, Shared, outer, scratch
 from hemf.model.layout import Layout, pack
-from hemf.online.binding import no_sittings
+from hemf.online.state import no_sittings
 from proofs.problems import any_communities, spd
 
 ALL = -1

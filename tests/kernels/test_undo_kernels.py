@@ -13,10 +13,9 @@ from hemf.kernels import undo
 from hemf.model.layout import Layout
 from hemf.online import journal as journals
 from hemf.online import store as rowstore
-from hemf.online.history import History
 from hemf.online.journal import Journal
-from hemf.online.state import _mappings
-from hemf.online.store import ALL_ARRAYS, SUMS, WHOLE, RowArrays, RowStore
+from hemf.online.state import mappings_in
+from hemf.online.store import ALL_ARRAYS, SUMS, WHOLE, History, RowArrays, RowStore
 
 
 @pytest.fixture
@@ -163,5 +162,6 @@ def test_all_dictionaries_of_a_state_are_kept():
     model = HeMF(n_factors=2, rng=0)
     model.partial_fit([(1, 2, 3.0), (2, 2, 4.0)])
     state = model._fit.learner.state
-    found = [name for name, value in vars(state).items() if isinstance(value, dict)]
-    assert sorted(found) == sorted(_mappings(type(state)))
+    kept = {id(mapping) for mapping in mappings_in(state)}
+    held = [*vars(state).values(), vars(state.clocks), *vars(state.clocks).values()]
+    assert {id(value) for value in held if isinstance(value, dict)} <= kept

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hemf.kernels import record
-from hemf.online.history import NARROW_CODES, RECENT_VALUES, History, RatingBook
+from hemf.online.store import NARROW_CODES, RECENT_VALUES, History, RatingBook
 
 Model = list[list[tuple[int, int]]]
 """What a history stands for: the entries (other row, code) of each row."""
@@ -146,7 +146,7 @@ def test_what_a_history_is_made_from_is_not_changed_by_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "duplicate", [History.copy, copy.deepcopy, lambda history: pickle.loads(pickle.dumps(history))]
+    "duplicate", [copy.deepcopy, lambda history: pickle.loads(pickle.dumps(history))]
 )
 def test_a_copy_is_apart(duplicate: Any) -> None:
     history = History(2)

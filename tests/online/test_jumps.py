@@ -11,7 +11,7 @@ import pytest
 
 from hemf import HeMF
 from hemf._typing import SIDES
-from hemf.online import adoption, binding, jumps, updates
+from hemf.online import learner, ovb, updates
 from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from hemf.online.updates import pass_over
@@ -28,7 +28,7 @@ def state_of(window: int, **options: Any) -> OnlineState:
     history = adopted(planted(np.random.default_rng(0), SETTINGS[3])).stores["user"].history
     indptr, items, codes = history.to_rows()
     users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-    jumps.remember(state, users, items.astype(np.int64), codes.astype(np.int64))
+    updates.remember(state, users, items.astype(np.int64), codes.astype(np.int64))
     return state
 
 
@@ -39,8 +39,9 @@ def contents(state: OnlineState) -> dict[str, Any]:
     for name in (field.name for field in fields(state)):
         if isinstance(getattr(state, name), int | float):
             found[name] = getattr(state, name)
-    for name in ("refreshed", "searched", "followed", "known", "carried_at", "spread_at"):
-        found[name] = getattr(state, name)
+    found |= {
+        f"clocks {key}": value for key, value in vars(state.clocks).items() if key != "stores"
+    }
     for name in SIDES:
         store, side = state.stores[name], state.sides[name]
         found |= {f"{name} {key}": array for key, array in store.in_use().items()}
@@ -68,7 +69,7 @@ def ruin(state: OnlineState) -> bool:
     store = state.stores["item"]
     store.mean[:, store.layout.factors] = state.rng.normal(size=store.layout.factors.size)
     state.noise *= 9.0
-    state.add_up()
+    state.set_total()
     return True
 
 
@@ -87,7 +88,7 @@ def nothing(state: OnlineState) -> None:
 def test_a_jump_that_does_not_pay_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
-    assert not jumps.try_jump(state, ruin, nothing)
+    assert not ovb.try_jump(state, ruin, nothing)
     assert_same(contents(state), before)
     pass_over(state)
     assert_nothing_drifted(state)
@@ -102,19 +103,19 @@ def test_a_jump_that_fails_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
     with pytest.raises(MemoryError):
-        jumps.try_jump(state, fail, nothing)
+        ovb.try_jump(state, fail, nothing)
     assert_same(contents(state), before)
 
 
 @pytest.mark.parametrize("window", [ALL, 3])
 def test_a_jump_that_pays_is_kept(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
+    monkeypatch.setattr(ovb, "pays", lambda *arguments: True)
     state, rng = state_of(window), np.random.default_rng(0)
     ruin(state)
     pass_over(state)
     before = state.stores["user"].mean.copy()
     state.rng = rng
-    assert jumps.try_jump(state, mend, nothing)
+    assert ovb.try_jump(state, mend, nothing)
     assert (state.stores["user"].mean != before).any()
     assert state.rng is rng  # the caller's own
     for name in SIDES:  # sides look at the rows of the copy that was taken
@@ -128,15 +129,15 @@ def test_a_split_that_does_not_pay_is_not_made(
 ) -> None:
     start = planted(np.random.default_rng(8), SETTINGS[0], users=(30, 26), found={"user": 1})
     state = adopted(start, window=window)
-    some = np.zeros(jumps.FEWEST, np.int64)
-    jumps.remember(state, some, some, some)
-    state.searched["user"] = -1e9
+    some = np.zeros(updates.MIN_RECENT, np.int64)
+    updates.remember(state, some, some, some)
+    state.clocks.last["search", "user"] = -1e9
     before, errors = contents(state), iter([np.zeros(some.size), np.ones(some.size)])
-    monkeypatch.setattr(jumps, "left_out_errors", lambda *_: next(errors))
+    monkeypatch.setattr(updates, "left_out_errors", lambda *_: next(errors))
     updates.search(state, "user")
     assert not list(errors)  # a split was made, and judged
     after = contents(state)
-    before["searched"] = after["searched"]
+    before["clocks last"]["search", "user"] = after["clocks last"]["search", "user"]
     assert_same(after, before)
     pass_over(state)
     assert_nothing_drifted(state)
@@ -149,32 +150,32 @@ def test_a_stream_does_not_start_again_where_that_does_not_pay(
     ratings = rng.integers(0, 30, 150), rng.integers(0, 20, 150), rng.normal(size=150)
     model = HeMF(n_factors=2, duplicates="mean", rng=0).partial_fit(ratings)
     before = contents(model.state_)
-    monkeypatch.setattr(jumps, "pays", lambda *arguments: False)
-    adoption.start_again(model.state_)
-    assert model.state_.restart_at == 2 * model.state_.seen
-    assert_same(contents(model.state_), before | {"restart_at": 2 * model.state_.seen})
+    monkeypatch.setattr(ovb, "pays", lambda *arguments: False)
+    ovb.start_again(model.state_)
+    before["clocks due_at"]["restart", ""] = 2 * model.state_.seen
+    assert_same(contents(model.state_), before)
 
 
 @pytest.mark.parametrize("history", ["full", 3, "none"])
 def test_the_first_rating_after_a_fit_costs_no_more_than_others(
     history: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "is_ready", lambda options, dtype: True)
+    monkeypatch.setattr(learner, "is_ready", lambda options, dtype: True)
     rng = np.random.default_rng(0)
     pairs = rng.permutation(40 * 30)[:600]
     ratings = pairs // 30, pairs % 30, rng.normal(size=600)
     model = HeMF(n_factors=2, history=history, rng=0).fit(tuple(part[:599] for part in ratings))
     refreshed = []
-    before = OnlineState._refresh_rows
+    before = updates.refresh_rows
 
-    def count(self: OnlineState, name: str, rows: np.ndarray, *rest: Any) -> None:
+    def count(state: OnlineState, name: str, rows: np.ndarray, *rest: Any) -> None:
         refreshed.append(rows.size)
-        before(self, name, rows, *rest)
+        before(state, name, rows, *rest)
 
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("all ratings are looked at")
 
-    monkeypatch.setattr(OnlineState, "_refresh_rows", count)
-    monkeypatch.setattr(adoption, "adopt", refuse)
+    monkeypatch.setattr(updates, "refresh_rows", count)
+    monkeypatch.setattr(ovb, "adopt", refuse)
     model.partial_fit(tuple(part[599:] for part in ratings))
     assert sum(refreshed) <= 2

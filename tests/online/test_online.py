@@ -15,7 +15,7 @@ from hemf.batch.options import FitOptions, Schedule
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
-from hemf.online import adoption, updates
+from hemf.online import ovb, updates
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from proofs.climbing import assert_climbs
@@ -93,7 +93,7 @@ def test_refreshing_all_rows_is_a_half_sweep(setting: Setting, seed: int) -> Non
     )
     state = as_batch(online)
     for name in ("item", "user", "user", "item"):
-        online.refresh(name, np.arange(online.stores[name].n_rows))
+        updates.refresh(online, name, np.arange(online.stores[name].n_rows))
         update_side(state, name, learn=False)
     assert_same_state(online, state)
 
@@ -109,7 +109,7 @@ def test_a_batch_of_everything_is_one_sweep_with_hyper_parameters_and_moves(
         sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(as_batch(online), seeded_at=0, sweeps=1)
-    online.absorb(*pairs(online), np.full(online.n_ratings, -1))
+    ovb.absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
@@ -126,8 +126,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         noise_scales=dict.fromkeys(SIDES, setting.noise_scales), evb="closed", concentration=1.0,
         spread=1.0, max_sweeps=1, tolerance=0.0, patience=1, n_jobs=1, dtype=np.float64,
     )  # fmt: skip
-    online = adoption.begin(
-        OnlineState,
+    online = ovb.begin(
         fit,
         OnlineOptions(**EXACT),
         centre=CENTRE,
@@ -135,7 +134,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         rng=np.random.default_rng(0),
     )
     for name in SIDES:
-        online.add_rows(name, data.sides[name].n_rows)
+        updates.add_new_rows(online, name, data.sides[name].n_rows)
     state = replace(data, noise=online.noise, sides=as_batch(online).sides, sweeps=0)
     rows = tables(data)["user"]
     codes = online.book.codes(np.float32(rows.values * data.unit + CENTRE))
@@ -143,9 +142,9 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
     # Rows without a rating wait for their first; a sweep gives them to the community at once.
     rated = {"user": np.unique(users), "item": np.unique(rows.indices)}
     assert all(rated[name].size == state.sides[name].n_rows for name in SIDES)
-    assert online.absorb(users, rows.indices.astype(np.int64), codes, np.full(codes.size, -1)) == (
-        codes.size
-    )
+    assert ovb.absorb(
+        online, users, rows.indices.astype(np.int64), codes, np.full(codes.size, -1)
+    ) == (codes.size)
     held = replace(AT_ONCE, hold_scale=9)  # many ratings are new: W0 is not learnt yet
     sweep(state, replace(fit, schedule=held), np.random.default_rng(0))
     for side in state.sides.values():
@@ -194,10 +193,10 @@ def test_refreshing_any_rows_raises_the_bound(setting: Setting, seed: int) -> No
     for _ in range(3):
         climb = Climb(state)
         for name in rng.choice(SIDES, 6):
-            state.refresh(name, some(rng, state, name), learn=False)
+            updates.refresh(state, name, some(rng, state, name), learn=False)
             climb.assert_no_lower(name)
         for name in SIDES:
-            state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+            updates.refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
             climb.assert_no_lower(f"all {name}s")
         assert climb.value > first
         assert_nothing_drifted(state)
@@ -216,13 +215,13 @@ def test_shared_parameters_raise_the_bound_once_rows_are_up_to_date(
     climb = Climb(state)
     for _ in range(3):
         for name in SIDES:
-            state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+            updates.refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
             climb.assert_no_lower(name)
             updates.learn_row_scales(state, name, all_fresh=True)
             climb.assert_no_lower(f"{name} noise scales")
         updates.learn_noise(state, "item", None)
         climb.assert_no_lower("σ²")
-        state.refreshed = dict.fromkeys(SIDES, -np.inf)  # all is due
+        state.clocks.last |= {("prior", name): -np.inf for name in SIDES}  # all is due
         updates.learn_priors(state)
         climb.assert_no_lower("hyper-parameters and moves")
         assert_nothing_drifted(state)
@@ -235,7 +234,7 @@ def test_passes_over_everything_climb(setting: Setting) -> None:
     climb = Climb(state)
     first = climb.value
     for _ in range(6):
-        state.absorb(*pairs(state), np.full(state.n_ratings, -1))
+        ovb.absorb(state, *pairs(state), np.full(state.n_ratings, -1))
         climb.assert_no_lower("pass")
     assert climb.value > first + 1.0
 
@@ -259,10 +258,12 @@ def test_small_batches_climb(setting: Setting, thorough: bool, seed: int) -> Non
     for _ in range(20):
         again = rng.choice(state.n_ratings, 2, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
-        state.absorb(users, items, codes, codes)
+        ovb.absorb(state, users, items, codes, codes)
         climb.assert_no_lower("batch")
         assert_nothing_drifted(state)
-    assert state.stores["user"].totals[2] > state.refreshed["user"] > 0  # scales were learnt
+    assert (
+        state.stores["user"].totals[2] > state.clocks.last["prior", "user"] > 0
+    )  # scales were learnt
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -274,7 +275,7 @@ def test_a_stream_climbs(setting: Setting, seed: int) -> None:
     climb = Climb(in_range(state))
     for _ in range(20):
         again = rng.choice(state.n_ratings, 5, replace=False)
-        state.predict_then_learn(*(part[again] for part in pairs(state)))
+        ovb.predict_then_learn(state, *(part[again] for part in pairs(state)))
         climb.assert_no_lower("stream")
         assert_nothing_drifted(state)
 
@@ -287,8 +288,8 @@ def test_noise_and_its_scales_climb_wherever_rows_are(setting: Setting) -> None:
     for _ in range(5):
         arrive(rng, state, 6)
         for name in rng.choice(SIDES, 3):
-            state.refresh(name, some(rng, state, name), learn=False)
-        state.refresh("user", np.flatnonzero(state.stores["user"].pending), learn=False)
+            updates.refresh(state, name, some(rng, state, name), learn=False)
+        updates.refresh(state, "user", np.flatnonzero(state.stores["user"].pending), learn=False)
         climb = Climb(state)
         for name in SIDES:
             updates.learn_row_scales(state, name)
@@ -309,12 +310,12 @@ def test_the_bound_on_record_is_the_bound(setting: Setting) -> None:
     state = learner(rng, setting, communities=(4, 3))
     for _ in range(3):
         for name in rng.choice(SIDES, 4):
-            state.refresh(name, some(rng, state, name), learn=False)
+            updates.refresh(state, name, some(rng, state, name), learn=False)
         quick, slow = state.bound_terms(), bound_terms(state)
         total = abs(sum(slow.values()))
         quick["ratings"] = slow["ratings"]
         assert quick == pytest.approx(slow, abs=1e-9 * total)
-        state.refresh("item", np.arange(state.stores["item"].n_rows), learn=False)
+        updates.refresh(state, "item", np.arange(state.stores["item"].n_rows), learn=False)
         assert state.bound_terms() == pytest.approx(bound_terms(state), abs=1e-9 * total)
 
 
@@ -332,15 +333,15 @@ def test_statistics_are_what_rows_have_given_whatever_happened(
     state = adopted(planted(rng, setting), window=window, **options)
     state.start_scale = 0.1
     for step in range(12):
-        state.absorb(*batch_of(rng, state, 12))
+        ovb.absorb(state, *batch_of(rng, state, 12))
         n_rows = [state.stores[name].n_rows for name in SIDES]
         codes = rng.integers(0, len(state.book), 30)
-        state.predict_then_learn(
-            rng.integers(0, n_rows[0], 30), rng.integers(0, n_rows[1], 30), codes
+        ovb.predict_then_learn(
+            state, rng.integers(0, n_rows[0], 30), rng.integers(0, n_rows[1], 30), codes
         )
         if step % 3 == 2:
-            state.refreshed = dict.fromkeys(SIDES, -np.inf)
-            state.searched = dict.fromkeys(SIDES, -np.inf)
+            state.clocks.last |= {("prior", name): -np.inf for name in SIDES}
+            state.clocks.last |= {("search", name): -np.inf for name in SIDES}
             updates.learn_priors(state)
         assert_nothing_drifted(state)
 
@@ -374,7 +375,9 @@ def test_a_row_that_rates_all_anew_changes_its_community() -> None:
     ratings = np.round(4.0 * (wanted * state.unit + state.centre)) / 4.0
     assert theirs.membership[new].argmax() != theirs.membership[model].argmax()
     for _ in range(5):
-        state.absorb(users[mine], items[mine], state.book.codes(np.float32(ratings)), codes[mine])
+        ovb.absorb(
+            state, users[mine], items[mine], state.book.codes(np.float32(ratings)), codes[mine]
+        )
     assert theirs.membership[new].argmax() == theirs.membership[model].argmax()
 
 

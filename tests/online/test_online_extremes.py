@@ -10,6 +10,7 @@ import pytest
 
 from hemf import DataError, HeMF
 from hemf.batch.sweep import NOISE_FLOOR
+from hemf.online import ovb
 from hemf.online.state import OnlineState
 
 pytestmark = [
@@ -172,16 +173,14 @@ def test_nothing_is_learnt_of_noise_from_no_ratings() -> None:
 
 
 def test_equal_ratings_are_not_begun_with_again_at_every_batch(monkeypatch) -> None:
-    from hemf.online import adoption
-
     tries: list[int] = []
-    restart = adoption.restart
+    restart = ovb.restart
 
     def counted(state: OnlineState) -> OnlineState:
         tries.append(state.seen)
         return restart(state)
 
-    monkeypatch.setattr(adoption, "restart", counted)
+    monkeypatch.setattr(ovb, "restart", counted)
     model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
     for user in range(100):
         model.partial_fit([(user, item, 3.0) for item in range(10)])
@@ -194,7 +193,7 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
     model.partial_fit([(user, item, 50.0 + user) for user in range(3) for item in range(3)])
     state, entered = learner(model), threading.Event()
     turn = model._holder.lock
-    original = OnlineState.predict_then_learn
+    original = ovb.predict_then_learn
 
     class Slow:
         """A lock that lets somebody in before."""
@@ -210,12 +209,12 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
 
     seen = []
 
-    def watched(self: OnlineState, *arguments: np.ndarray):
-        forecasts, ticks = original(self, *arguments)
-        seen.append((self.centre, self.unit, forecasts.copy()))
+    def watched(state: OnlineState, *arguments: np.ndarray):
+        forecasts, ticks = original(state, *arguments)
+        seen.append((state.centre, state.unit, forecasts.copy()))
         return forecasts, ticks
 
-    monkeypatch.setattr(OnlineState, "predict_then_learn", watched)
+    monkeypatch.setattr(ovb, "predict_then_learn", watched)
     monkeypatch.setattr(model._holder, "lock", Slow())
     expected = model.predict_then_learn([(0, 7, 50.0)])
     centre, unit, forecasts = seen[0]
@@ -302,7 +301,7 @@ def test_learning_that_breaks_down_is_undone_with_a_clear_error(
     model = HeMF(n_factors=3, rng=0, n_jobs=1).fit(part(data, 0, 800))
     model.partial_fit(part(data, 800, 900))
     model.save(tmp_path / "before")
-    end = OnlineState._end
+    end = ovb._end
 
     def broken(state: OnlineState, **options: bool) -> None:
         if breaks == "arithmetic":
@@ -312,7 +311,7 @@ def test_learning_that_breaks_down_is_undone_with_a_clear_error(
 
     learn = model.predict_then_learn if stream else model.partial_fit
     with monkeypatch.context() as patch:
-        patch.setattr(OnlineState, "_end", broken)
+        patch.setattr(ovb, "_end", broken)
         with pytest.raises(DataError, match="these ratings cannot be learnt"):
             learn(part(data, 900, 905))
     model.save(tmp_path / "after")

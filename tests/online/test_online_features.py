@@ -14,7 +14,8 @@ from hemf.batch.options import Schedule
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.model import ridge
 from hemf.model.features import Logs, how_many
-from hemf.online import features, updates
+from hemf.online import features, ovb, updates
+from hemf.online import state as states
 from hemf.online.state import OnlineState
 from proofs.information import PLAIN, TIED, Climb, assert_consistent, beliefs, learner, now, told
 from proofs.learners import adopted, batch_of, pairs, record, solve, some
@@ -71,7 +72,7 @@ def test_a_batch_of_everything_is_one_sweep(
 ) -> None:
     monkeypatch.setattr(ridge, "DIRECT", direct)
     if not direct:
-        monkeypatch.setattr(features, "CHEAP", 0)
+        monkeypatch.setattr(states, "CHEAP", 0)
     rng = np.random.default_rng(1)
     settled = replace(told(rng, setting), seeded_at=0, sweeps=1)
     options = fit_with(setting, schedule=AT_ONCE)
@@ -79,7 +80,7 @@ def test_a_batch_of_everything_is_one_sweep(
         sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(now(online), seeded_at=0, sweeps=1)
-    online.absorb(*pairs(online), np.full(online.n_ratings, -1))
+    ovb.absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
@@ -97,14 +98,14 @@ def test_every_block_raises_the_bound(
     if way == "diagonal":
         monkeypatch.setattr(ridge, "DIRECT", 0)
     if way != "exact":
-        monkeypatch.setattr(features, "CHEAP", 0)
+        monkeypatch.setattr(states, "CHEAP", 0)
     rng = np.random.default_rng(2)
     state = learner(rng, setting, least_share=1e-14)
     climb = Climb(state)
     first = climb.value
     for _ in range(2):
         for name in SIDES:
-            state.refresh(name, some(rng, state, name), learn=False)
+            updates.refresh(state, name, some(rng, state, name), learn=False)
             climb.assert_no_lower(f"{name} rows")
             before = state.sides[name].regression
             features.regress(state, name)
@@ -113,12 +114,12 @@ def test_every_block_raises_the_bound(
             state.sides[name].refresh()
             climb.assert_no_lower(f"{name} communities")
             everyone = np.arange(state.stores[name].n_rows)
-            state._refresh_rows(name, everyone, False, None)
+            updates.refresh_rows(state, name, everyone, False, None)
             climb.assert_no_lower(f"{name} all rows")
             learnt = features.learn(state, name)
             assert not (learnt and way == "M alone")
             climb.note(name)
-            state._refresh_rows(name, everyone, False, None)
+            updates.refresh_rows(state, name, everyone, False, None)
             climb.assert_no_lower(f"{name} C, λ and rows")
             state.sides[name].refresh()
             climb.assert_no_lower(f"{name} communities again")
@@ -136,15 +137,15 @@ def test_small_batches_and_streams_climb(setting: Any) -> None:
     state = learner(rng, setting, least_share=1e-14, thorough=False)
     for name in SIDES:
         updates.learn_row_scales(state, name)
-    state.absorb(*(part[:1] for part in pairs(state)), pairs(state)[2][:1])
+    ovb.absorb(state, *(part[:1] for part in pairs(state)), pairs(state)[2][:1])
     bounds = [sum(state.bound_terms().values())]
     for step in range(60):
         again = rng.choice(state.n_ratings, 4, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
         if step % 2:
-            state.absorb(users, items, codes, codes)
+            ovb.absorb(state, users, items, codes, codes)
         else:
-            state.predict_then_learn(users, items, codes)
+            ovb.predict_then_learn(state, users, items, codes)
         bounds.append(sum(state.bound_terms().values()))
         assert_consistent(state)
     assert np.diff(bounds).min() >= -1e-9 * abs(bounds[0])
@@ -158,7 +159,7 @@ def test_a_regression_is_fitted_again_as_ratings_are_learnt() -> None:
     for _ in range(30):
         again = rng.choice(state.n_ratings, 10, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
-        state.absorb(users, items, codes, codes)
+        ovb.absorb(state, users, items, codes, codes)
     assert state.sides["user"].regression is not fitted
     learnt = 300 / (features.AGAIN * state.n_ratings)
     assert state.seen < state.features["user"].due_at <= state.seen + 300 / learnt
@@ -172,16 +173,16 @@ def test_what_features_say_follows_new_and_removed_ratings_and_rows(window: int)
     rng = np.random.default_rng(5)
     state = learner(rng, TIED, window=window, thorough=False, refresh=0.5)
     for step in range(8):
-        state.absorb(*batch_of(rng, state, 12))
+        ovb.absorb(state, *batch_of(rng, state, 12))
         n_rows = [state.stores[name].n_rows for name in SIDES]
         codes = rng.integers(0, len(state.book), 20)
         users, items = (rng.integers(0, n, 20) for n in n_rows)
-        state.predict_then_learn(users, items, codes)
+        ovb.predict_then_learn(state, users, items, codes)
         assert_consistent(state)
         for name in SIDES:
             store = state.stores[name]
             here = (store.listed >= 0).any(axis=1)
-            state.refresh(name, np.flatnonzero(here), learn=False)
+            updates.refresh(state, name, np.flatnonzero(here), learn=False)
             words = state.sides[name].regression.coefficient_blocks
             shift = words.shift(store.base, store.chosen, store.count)
             np.testing.assert_allclose(store.shift[here], shift[here], atol=1e-9)
@@ -203,7 +204,7 @@ def test_chosen_is_the_sum_over_what_was_rated_whatever_happened() -> None:
     rng = np.random.default_rng(6)
     state = learner(rng, PLAIN)
     for _ in range(6):
-        state.absorb(*batch_of(rng, state, 15))
+        ovb.absorb(state, *batch_of(rng, state, 15))
         for name, other in (("user", "item"), ("item", "user")):
             indptr, indices, _ = state.stores[name].history.to_rows()
             voice = state.stores[other].voice
@@ -251,11 +252,11 @@ def test_new_columns_say_nothing_until_the_regression_is_fitted_again() -> None:
     rng = np.random.default_rng(8)
     state = learner(rng, PLAIN)
     known = state.stores["item"].n_rows
-    state.add_rows("item", 2)
+    updates.add_new_rows(state, "item", 2)
     before = state.stores["user"].chosen.copy()
     users = np.arange(8)
     codes = rng.integers(0, len(state.book), 8)
-    state.absorb(users, np.full(8, known), codes, np.full(8, -1), learn=False)
+    ovb.absorb(state, users, np.full(8, known), codes, np.full(8, -1), learn=False)
     np.testing.assert_array_equal(state.stores["user"].chosen, before)
     features.regress(state, "user")
     voice = state.stores["item"].voice
@@ -268,7 +269,7 @@ def test_features_of_a_row_can_be_given_anew() -> None:
     rng = np.random.default_rng(9)
     state = learner(rng, PLAIN)
     encoded = csr_array(rng.normal(size=(2, 2)))
-    features.give(state, "user", np.array([5, 3]), encoded)
+    updates.give_features(state, "user", np.array([5, 3]), encoded)
     given = state.features["user"].together(state.stores["user"].n_rows).toarray()
     np.testing.assert_allclose(given[[5, 3]], encoded.toarray())
     words = state.sides["user"].regression.coefficient_blocks
@@ -297,8 +298,8 @@ def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
 ) -> None:
     """What rows have told counts there as well: the best diagonal C for that."""
     state = learner(np.random.default_rng(11), PLAIN)
-    monkeypatch.setattr(features, "CHEAP", 0)
-    features.point(state, "user")
+    monkeypatch.setattr(states, "CHEAP", 0)
+    state.point("user")
     side = state.sides["user"]
     design, told = side.regression.design, side.regression.information
     assert told.mean() < 0.95

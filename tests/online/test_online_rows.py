@@ -10,8 +10,9 @@ import pytest
 from hemf._typing import SIDES
 from hemf.kernels.reference import online
 from hemf.model.layout import pack
-from hemf.online import binding
-from hemf.online.eviction import retire
+from hemf.online import ovb, updates
+from hemf.online import state as states
+from hemf.online.eviction import evict
 from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from hemf.online.store import RowStore
@@ -99,7 +100,7 @@ def test_an_added_rating_taken_out_leaves_the_posterior_as_it_was(
         for side in SIDES:
             record(state, side, *pair, code)
         if window > 0:
-            retire(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
+            evict(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
 
     def take_out(pair: np.ndarray, code: int) -> None:
         for side in SIDES:
@@ -133,7 +134,8 @@ def test_how_many_ratings_are_kept_makes_no_difference(setting: Setting, name: s
         state.book.codes(np.float32([1, 2, 3.5, -4]))
         state.noise = 0.7
         state.stores[OTHER[name]].count[:] = 1  # they have been rated, though by nobody here
-        state.spreads.clear()
+        for store in state.stores.values():
+            store.mean_covariance = None
         order = rng.permutation(grid[0].size)[:120]
         users, items = (part[order] for part in grid)
         codes = rng.integers(0, 4, order.size)
@@ -194,7 +196,7 @@ def test_memory_does_not_grow_with_ratings(window: int) -> None:
         users = np.arange(shape[0])
         items = (users + shift) % shape[1]
         codes = rng.integers(0, len(state.book), users.size)
-        state.absorb(users, items, codes, np.full(users.size, -1), learn=False)
+        ovb.absorb(state, users, items, codes, np.full(users.size, -1), learn=False)
         sizes.append(sum(nbytes(state.stores[name]) for name in SIDES))
     assert state.n_ratings > 2500
     assert sizes[-1] == sizes[len(sizes) // 2]
@@ -217,7 +219,7 @@ def test_a_bounded_history_is_a_full_one_for_rows_with_no_more_ratings(setting: 
     for _ in range(5):
         for state in states:
             batch = batch_of(np.random.default_rng(state.seen), state, 10)
-            state.absorb(*batch, learn=False)
+            ovb.absorb(state, *batch, learn=False)
     full, bounded = states
     assert max(full.stores[name].count.max() for name in SIDES) <= 30
     for name in SIDES:
@@ -234,21 +236,23 @@ def test_ratings_that_are_no_longer_new_to_either_row_are_summed_up() -> None:
     state = adopted(planted(np.random.default_rng(17), SETTINGS[0]), window=3)
     rng = np.random.default_rng(18)
     store, other = state.stores["user"], state.stores["item"]
-    state.add_rows("user", 4)
+    updates.add_new_rows(state, "user", 4)
     i = store.n_rows - 1
     order, codes = rng.permutation(other.n_rows)[:8], rng.integers(0, len(state.book), 8)
     for j, code in zip(order, codes, strict=True):
-        state.absorb(np.array([i]), np.array([j]), np.array([code]), np.array([-1]), learn=False)
+        ovb.absorb(
+            state, np.array([i]), np.array([j]), np.array([code]), np.array([-1]), learn=False
+        )
     assert store.history.row(i)[0].tolist() == order.tolist()  # each is new to its item
     assert (store.gram[i] == 0.0).all()
     pushed = order[:4]  # three others rate these
     users, items = np.repeat(np.arange(i - 3, i), 4), np.tile(pushed, 3)
-    state.absorb(users, items, np.zeros(12, np.int64), np.full(12, -1), learn=False)
+    ovb.absorb(state, users, items, np.zeros(12, np.int64), np.full(12, -1), learn=False)
     listed, listed_codes = store.history.row(i)
     assert listed.tolist() == order[4:].tolist()
     assert listed_codes.tolist() == codes[4:].tolist()
     assert store.count[i] == 8
-    rows, rules = state._pair("user"), binding.rules(state)
+    rows, rules = states.pair(state, "user"), states.rules(state)
     gram, moment, square = np.zeros(store.gram.shape[1]), np.zeros(store.moment.shape[1]), 0.0
     for j, r in zip(pushed, state.levels()[codes[:4]], strict=True):
         n = online.mean_without(*rows, rules, i, j, r)
@@ -273,7 +277,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         state.book.codes(np.float32([1, 2, 3]))
         for name in SIDES:
             record(state, name, order[:, 0], order[:, 1], [first, *later])
-        retire(
+        evict(
             state,
             {name: np.unique(order[:, k], return_counts=True) for k, name in enumerate(SIDES)},
         )
@@ -281,7 +285,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         assert 0 in state.stores["item"].history.row(0)[0]
         before = np.array([-1])
         nought = np.array([0])
-        binding.kernel(state, "recall_all")(nought, nought, binding.rows(state, "user"), before)
+        states.kernel(state, "recall_all")(nought, nought, states.rows(state, "user"), before)
         assert before.tolist() == [first]
         if first == 0:
             for name in SIDES:
@@ -304,18 +308,18 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_batch_says_how_many_pairs_were_not_rated_before(window: int) -> None:
     state = adopted(planted(np.random.default_rng(20), SETTINGS[0]), window=window)
-    state.add_rows("user", 1)
+    updates.add_new_rows(state, "user", 1)
     new, count = state.stores["user"].n_rows - 1, state.n_ratings
     users, items = np.full(5, new), np.arange(5)
-    assert state.absorb(users, items, np.zeros(5, np.int64), np.full(5, -1)) == 5
+    assert ovb.absorb(state, users, items, np.zeros(5, np.int64), np.full(5, -1)) == 5
     assert state.n_ratings == count + 5
     # Both list it as long as it is new to the item; without lists, the caller says so.
     before = np.array([-1 if window else 0])
-    assert state.absorb(np.array([new]), np.array([0]), np.array([1]), before) == 0
+    assert ovb.absorb(state, np.array([new]), np.array([0]), np.array([1]), before) == 0
     assert state.n_ratings == count + 5
     for name in SIDES:
         assert state.stores[name].count.sum() == count + 5
-    state.absorb(users, items, np.full(5, -1), np.array([1, 0, 0, 0, 0]))
+    ovb.absorb(state, users, items, np.full(5, -1), np.array([1, 0, 0, 0, 0]))
     assert state.n_ratings == count
     assert state.stores["user"].count[new] == 0
 
@@ -323,12 +327,12 @@ def test_a_batch_says_how_many_pairs_were_not_rated_before(window: int) -> None:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_row_that_lost_all_its_ratings_is_at_its_prior(window: int) -> None:
     state = adopted(planted(np.random.default_rng(21), SETTINGS[0]), window=window)
-    state.add_rows("user", 2)
+    updates.add_new_rows(state, "user", 2)
     new, empty = state.stores["user"].n_rows - 2, state.stores["user"].n_rows - 1
     users, items = np.full(6, new), np.arange(6)
     codes = np.arange(6) % len(state.book)
-    state.absorb(users, items, codes, np.full(6, -1), learn=False)
-    state.absorb(users, items, np.full(6, -1), codes, learn=False)
+    ovb.absorb(state, users, items, codes, np.full(6, -1), learn=False)
+    ovb.absorb(state, users, items, np.full(6, -1), codes, learn=False)
     solve(state, "user", [new, empty])
     ours, theirs = row(state.stores["user"], new), row(state.stores["user"], empty)
     assert_same_row(ours, theirs, 1e-8)

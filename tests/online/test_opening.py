@@ -15,9 +15,9 @@ from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
 from hemf.model.layout import pack
-from hemf.online import directions, jumps
+from hemf.online import ovb, updates
+from hemf.online.eviction import rotate_packed
 from hemf.online.options import ALL
-from hemf.online.sums import _move_all
 from proofs.learners import assert_same_statistics, given, learner
 from proofs.problems import Setting
 
@@ -49,7 +49,7 @@ def started(history: str | int, ratings: Triples, n: int = 700) -> HeMF:
 
 
 def n_closed(model: HeMF) -> int:
-    return directions._closed_directions(model.state_).shape[1]
+    return ovb._closed_directions(model.state_).shape[1]
 
 
 def table(values: np.ndarray) -> csr_array:
@@ -123,7 +123,7 @@ def test_all_sums_are_moved_alike(order: int, rng: np.random.Generator) -> None:
     roots = rng.normal(size=(1500, order, order))
     squares, move = roots @ roots.transpose(0, 2, 1), rng.normal(size=(order, order))
     moved = pack(squares)
-    _move_all(moved, move)
+    rotate_packed(moved, move)
     np.testing.assert_allclose(moved, pack(move @ squares @ move.T), atol=1e-10)
 
 
@@ -141,8 +141,8 @@ def test_what_more_ratings_show_is_learnt(
         return rmse(truth[2], model.predict(*truth[:2]))
 
     with_opening = error()
-    monkeypatch.setattr(directions, "GROWTH", np.inf)
-    monkeypatch.setattr(directions, "ENOUGH", 0.0)
+    monkeypatch.setattr(ovb, "GROWTH", np.inf)
+    monkeypatch.setattr(ovb, "ENOUGH", 0.0)
     without = error()
     assert with_opening < 0.8  # the noise alone has 0.7
     assert with_opening < 0.9 * without
@@ -152,25 +152,25 @@ def test_directions_are_opened_by_ratings_not_by_repetition() -> None:
     ratings = tastes()
     model = started("full", ratings, 2000)
     model.partial_fit(part(ratings, 2000, 2001))
-    before = model.state_.opened_at
+    before = model.state_.clocks.ratings["directions"]
     model.partial_fit(part(ratings, 2001, 2400))
     for _ in range(3):
         model.partial_fit(part(ratings, 0, 2000))
-    assert model.state_.opened_at == before == 2000
+    assert model.state_.clocks.ratings["directions"] == before == 2000
     model.partial_fit(part(ratings, 2400, 2600))
-    assert model.state_.opened_at == 2600
+    assert model.state_.clocks.ratings["directions"] == 2600
 
 
 def test_nothing_is_opened_where_nothing_is_closed_or_no_rating_is_kept() -> None:
     ratings = tastes()
     model = started("none", ratings)
     model.partial_fit(part(ratings, 700, 6000))
-    assert not directions.is_opening_due(model.state_)
+    assert not ovb.is_opening_due(model.state_)
     model = HeMF(n_factors=2, history="full", rng=0).fit(part(ratings, 0, 6000))
     model.partial_fit(part(ratings, 6000, 6001))
     assert n_closed(model) == 0
     before = copy.deepcopy(model.state_)
-    assert directions.open_directions(model.state_) == 0
+    assert ovb.open_directions(model.state_) == 0
     np.testing.assert_array_equal(model.state_.stores["item"].mean, before.stores["item"].mean)
 
 
@@ -179,11 +179,11 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        directions,
+        ovb,
         "clear_directions",
         lambda residuals, count, rng, margin: rng.normal(size=(residuals.shape[1], count)),
     )
-    monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
+    monkeypatch.setattr(ovb, "pays", lambda *arguments: True)
     rng = np.random.default_rng(3)
     setting = Setting(tied_users=False, offsets=True, noise_scales=True)
     state = learner(rng, setting, window=window)
@@ -191,9 +191,9 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     direction[-1] = 1.0
     for name, store in state.stores.items():  # a direction that is closed
         store.mean[:, store.layout.factors[-1]] = 0.0
-        state.refresh(name, np.arange(0))
-    assert directions._closed_directions(state).shape[1] == 1
-    directions.open_directions(state)
+        updates.refresh(state, name, np.arange(0))
+    assert ovb._closed_directions(state).shape[1] == 1
+    ovb.open_directions(state)
     for name in state.stores:
         assert_same_statistics(state.stores[name].statistics, given(state, name))
     opened = state.stores["user"].mean[:, state.stores["user"].layout.factors]
@@ -208,6 +208,10 @@ def test_a_model_read_from_a_file_goes_on_the_same(tmp_path: Path) -> None:
     again = HeMF.load(tmp_path / "a.hemf")
     for one in (model, again):
         one.partial_fit(part(ratings, 800, 2000))
-    assert model.state_.opened_at == again.state_.opened_at == 2000
+    assert (
+        model.state_.clocks.ratings["directions"]
+        == again.state_.clocks.ratings["directions"]
+        == 2000
+    )
     users, items, _ = part(ratings, 0, 500)
     np.testing.assert_array_equal(model.predict(users, items), again.predict(users, items))

@@ -9,8 +9,7 @@ import pytest
 
 from hemf._typing import SIDES
 from hemf.batch import merge_split
-from hemf.online import updates
-from hemf.online import updates as regroup
+from hemf.online import clocks, communities, updates
 from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from proofs.learners import (
@@ -35,7 +34,7 @@ def total(state: OnlineState) -> float:
 def tidied(state: OnlineState, name: str) -> bool:
     """Tidy a side up as a state does; return whether anything changed."""
     side, store = state.sides[name], state.stores[name]
-    changed = regroup.tidy(side, store)
+    changed = communities.tidy(side, store)
     if changed:
         state.point(name)
         side.refresh(store.statistics)
@@ -45,8 +44,8 @@ def tidied(state: OnlineState, name: str) -> bool:
 def opened(state: OnlineState, name: str, rows: np.ndarray | None = None) -> np.ndarray | None:
     """Search rows, all or those refreshed of late, for a community; return who is in it."""
     store, before = state.stores[name], state.sides[name].n_communities
-    state.searched[name] = 0.0
-    store.totals[2] = max(store.totals[2], updates.SEARCH_EVERY)
+    state.clocks.last["search", name] = 0.0
+    store.totals[2] = max(store.totals[2], clocks.MIN_REFRESHES["search"])
     store.touched[:] = 1
     if rows is not None:
         store.touched[:] = 0
@@ -193,7 +192,7 @@ def test_a_community_opens_for_rows_that_are_of_another_kind(
     state = adopted(start, window=window)
     for _ in range(5):
         for name in SIDES:
-            state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+            updates.refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
     before = sum(state.bound_terms().values())
     slow = total(state) if window == ALL else 0.0
     moved = opened(state, "user")
@@ -216,7 +215,7 @@ def test_no_community_opens_where_there_is_none(setting: Setting) -> None:
         state = adopted(planted(np.random.default_rng(seed), setting, users=(30,)))
         for _ in range(5):
             for name in SIDES:
-                state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
+                updates.refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
         count = state.sides["user"].n_communities
         assert opened(state, "user") is None
         assert state.sides["user"].n_communities == count == state.stores["user"].size.size
@@ -227,7 +226,7 @@ def test_few_rows_open_no_community() -> None:
         planted(np.random.default_rng(9), SETTINGS[0], users=(14, 12), found={"user": 1})
     )
     before = state.stores["user"].statistics
-    assert opened(state, "user", np.arange(10, 10 + regroup.FEWEST - 1)) is None
+    assert opened(state, "user", np.arange(10, 10 + communities.FEWEST - 1)) is None
     np.testing.assert_array_equal(state.stores["user"].size, before.size)
 
 

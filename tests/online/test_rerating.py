@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF, StreamWarning
-from hemf.online import sums
+from hemf.online import eviction, ovb
 from hemf.online.guards import SHORTEST, Watch
 
 N_USERS, N_ITEMS = 40, 30
@@ -80,11 +80,11 @@ def test_sums_stay_where_they_are_in_a_long_stream(rng: np.random.Generator) -> 
     before = moment.copy()
     moves = []
     for turns in (0.0, 0.5, 1.0):
-        items.totals[2] = turns * sums.LONG * items.n_rows
-        state.means["item"] = 0.8 * items.mean.astype(np.float64)
-        state.carried_at["item"] = -1e9
+        items.totals[2] = turns * eviction.LONG * items.n_rows
+        items.rotated_means = 0.8 * items.mean.astype(np.float64)
+        state.clocks.last["rotation", "item"] = -1e9
         moment[:] = before
-        sums.carry(state, "item")
+        eviction.rotate_sums(state, "item")
         moves.append(float(np.linalg.norm(moment - before) / np.linalg.norm(before)))
     assert moves[0] == pytest.approx(0.25, rel=1e-3)
     assert moves[1] == pytest.approx(0.75 * moves[0], rel=1e-3)
@@ -103,7 +103,7 @@ def test_a_rating_replaces_a_part_of_sums_with_ratings_given_again() -> None:
     for n_settled, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
         users.settled[0] = n_settled
         before, n = users.moment[0].copy(), items.mean[0].copy()
-        state.absorb(row, row, code, is_new, learn=False)
+        ovb.absorb(state, row, row, code, is_new, learn=False)
         faded = before * (1.0 - (weight - 1.0) / n_settled)
         np.testing.assert_allclose(users.moment[0], faded + weight * n, rtol=1e-4, atol=1e-4)
         assert users.settled[0] == pytest.approx(n_settled + 1.0)

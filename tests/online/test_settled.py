@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from hemf import HeMF
-from hemf.online import sums
+from hemf.online import eviction
 
 
 def test_no_direction_is_stretched_beyond_measure(rng) -> None:
     move = rng.normal(size=(5, 5))
     left, _, right = np.linalg.svd(move)
     wild = (left * [1e4, 30.0, 2.0, 1.0, 0.1]) @ right
-    tame = sums._tamed(wild)
-    most = sums.MOST_STRETCH
+    tame = eviction.limit_stretch(wild)
+    most = eviction.MAX_STRETCH
     expected = np.minimum([1e4, 30.0, 2.0, 1.0, 0.1], most)
     np.testing.assert_allclose(np.linalg.svd(tame)[1], expected, rtol=1e-10)
     mild = (left * [1.9, 1.2, 1.0, 0.5, 0.0]) @ right
-    np.testing.assert_allclose(sums._tamed(mild), mild, atol=1e-12)
+    np.testing.assert_allclose(eviction.limit_stretch(mild), mild, atol=1e-12)
 
 
 def test_a_direction_that_opens_does_not_blow_up_sums(rng) -> None:
@@ -26,13 +26,13 @@ def test_a_direction_that_opens_does_not_blow_up_sums(rng) -> None:
     model.partial_fit([(0, 0, 3.0)])
     state, items = model.state_, model.state_.stores["item"]
     # Factors of all items were next to nothing, and are fifty times that now.
-    state.means["item"] = items.mean.astype(np.float64)
-    state.means["item"][:, -1] = 0.02 * rng.normal(size=items.n_rows)
-    items.mean[:, -1] = 50.0 * state.means["item"][:, -1]
-    state.carried_at["item"] = -1e9
+    items.rotated_means = items.mean.astype(np.float64)
+    items.rotated_means[:, -1] = 0.02 * rng.normal(size=items.n_rows)
+    items.mean[:, -1] = 50.0 * items.rotated_means[:, -1]
+    state.clocks.last["rotation", "item"] = -1e9
     gram = state.stores["user"].gram
     gram[:] = 0.0
     gram[:, -1] = 1.0  # in that direction alone, and mostly of what was not known of it
-    sums.carry(state, "item")
+    eviction.rotate_sums(state, "item")
     stretch = float(gram[:, -1].max())
-    assert 1.0 < stretch <= 1.001 * sums.MOST_STRETCH**2
+    assert 1.0 < stretch <= 1.001 * eviction.MAX_STRETCH**2

@@ -14,8 +14,9 @@ import pytest
 
 from hemf import BusyError, HeMF
 from hemf.baselines import SGD
+from hemf.online import ovb, updates
 from hemf.online.journal import ModelHolder
-from hemf.online.state import OnlineState
+from hemf.online.state import back_to, release, savepoint
 from proofs import tearing
 from proofs.sameness import difference
 from proofs.tearing import Struck, Trial
@@ -28,14 +29,14 @@ CASES = pytest.mark.parametrize(
 
 def strike_at_the_end(patch) -> None:
     """Let everything be done, and an exception come before the model takes it over."""
-    learnt = OnlineState.absorb, OnlineState.predict_then_learn
+    learnt = ovb.absorb, ovb.predict_then_learn
     for function in learnt:
 
-        def struck(self, *arguments, function=function, **options):
-            function(self, *arguments, **options)
+        def struck(*arguments, function=function, **options):
+            function(*arguments, **options)
             raise Struck
 
-        patch.setattr(OnlineState, function.__name__, struck)
+        patch.setattr(ovb, function.__name__, struck)
 
 
 @CASES
@@ -66,22 +67,22 @@ def test_a_savepoint_is_gone_back_to_within_a_call(history):
     trial = Trial("plain", history, seed=1)
     model = trial.model()
     state = model.state_
-    mark = state.savepoint()
+    mark = savepoint(state)
     model.partial_fit(trial.drawn(5, new=0.0))  # has a journal of its own
-    first = state.savepoint()
+    first = savepoint(state)
     assert (mark, first) == (0, 0)
     before = copy.deepcopy(state)
     rows = np.array([1, 2, 3])
-    state.refresh("user", rows)
-    second, between = state.savepoint(), copy.deepcopy(state)
-    state.refresh("user", rows)
-    state.refresh("item", rows)
-    state.back_to(second)
+    updates.refresh(state, "user", rows)
+    second, between = savepoint(state), copy.deepcopy(state)
+    updates.refresh(state, "user", rows)
+    updates.refresh(state, "item", rows)
+    back_to(state, second)
     assert difference(state, between) is None
-    state.refresh("item", rows)
-    state.back_to(first)
+    updates.refresh(state, "item", rows)
+    back_to(state, first)
     assert difference(state, before) is None
-    state.release(first)
+    release(state, first)
     assert not state.journal.is_open
 
 
@@ -196,13 +197,13 @@ def test_a_model_is_not_undone_under_a_call_that_is_running(monkeypatch):
     trial = Trial("plain", "full", seed=1)
     model, rows = trial.model(), trial.drawn(4, new=0.5)
     after = copy.deepcopy(model).partial_fit(rows)
-    refresh = OnlineState.refresh
+    refresh = updates.refresh
 
     def asking(self, *arguments, **options):
         assert np.isfinite(model.predict("u1", "i1"))
         return refresh(self, *arguments, **options)
 
-    monkeypatch.setattr(OnlineState, "refresh", asking)
+    monkeypatch.setattr(updates, "refresh", asking)
     model.partial_fit(rows)
     assert difference(model, after) is None
 
@@ -292,7 +293,7 @@ def test_a_signal_handler_gets_no_copy_of_a_model_in_the_middle_of_learning(
     trial = Trial("plain", "full", seed=1)
     model, rows = trial.model(), trial.drawn(4, new=0.5)
     after = copy.deepcopy(model).partial_fit(rows)
-    refresh, refused = OnlineState.refresh, []
+    refresh, refused = updates.refresh, []
     asking = {**ASKING, "save": lambda model: model.save(tmp_path / "model.hemf")}[ask]
 
     def refreshing(self, *arguments, **options):
@@ -301,7 +302,7 @@ def test_a_signal_handler_gets_no_copy_of_a_model_in_the_middle_of_learning(
         refused.append(True)
         return refresh(self, *arguments, **options)
 
-    monkeypatch.setattr(OnlineState, "refresh", refreshing)
+    monkeypatch.setattr(updates, "refresh", refreshing)
     model.partial_fit(rows)
     assert refused
     assert difference(model, after) is None

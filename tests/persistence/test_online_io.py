@@ -28,6 +28,7 @@ from test_partial_fit import (
 )
 
 from hemf import HeMF, ModelFileError, ParameterError
+from hemf.online.clocks import EVERY
 from hemf.persistence.model import MANIFEST
 
 SETTINGS = [
@@ -267,7 +268,7 @@ ENTRIES = {
     "centre in words": entry("centre", value="middle"),
     "no centre": entry("centre", value=None),
     "unit below 0": entry("unit", value=-1.0),
-    "seen in words": entry("seen", value="much"),
+    "seen in words": entry("clocks", "seen", value="much"),
     "window in words": entry("options", "window", value="wide"),
     "no forgetting": entry("options", "forgetting", value={}),
     "forgetting of users alone": entry("options", "forgetting", value={"user": 1.0}),
@@ -282,7 +283,7 @@ ENTRIES = {
     "no parts": entry("options", "most_parts", value=0),
     "evb in a way unheard of": entry("options", "evb", value="guess"),
     "infinite refresh": entry("options", "refresh", value={"float": "inf"}),
-    "refreshed in words": entry("refreshed", "user", value="often"),
+    "refreshed in words": entry("clocks", "last", "prior/user", value="often"),
     "no sums": entry("stores", "item", "sums", value=False),
     "no generator": entry("rng", value="{}"),
     "a missing generator": entry("rng", value=None),
@@ -374,7 +375,7 @@ def test_a_copy_predicts_what_it_has_learnt(history, copied):
 @pytest.mark.parametrize("history", ["none", 2])
 def test_a_loaded_model_gives_the_same_file_again(history, tmp_path, monkeypatch):
     """Also where the sides' tables came into being in another order than they are read in."""
-    monkeypatch.setattr("hemf.online.sums.CARRY_EVERY", 0.3)
+    monkeypatch.setitem(EVERY, "rotation", 0.3)
     model = new(history)
     for k in range(6):
         model.partial_fit([(f"u{j}", f"i{(j + k) % 3}", 1.0 + (j * k) % 5) for j in range(9)])

@@ -15,10 +15,11 @@ from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout, pack, unpack
-from hemf.online import adoption, binding, directions
-from hemf.online.history import RatingBook
+from hemf.online import ovb, updates
+from hemf.online import state as states
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
+from hemf.online.store import RatingBook
 from proofs import slow_bound
 from proofs.problems import OTHER, Setting, fit_with, problem, rows_of, tables, update_rows
 
@@ -51,9 +52,8 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         lists[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directions, "ENOUGH", 0.0)  # as it is, however few ratings there are
-        return adoption.adopt(
-            OnlineState,
+        patch.setattr(ovb, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        return ovb.adopt(
             state.copy(),
             lists,
             book,
@@ -176,23 +176,23 @@ def record(
     codes = np.ascontiguousarray(codes, np.int64).reshape(-1)
     before = np.broadcast_to(np.asarray(previous, np.int64), codes.shape).copy()
     if name == "user" and state.knows_total:
-        state.total[0] += state._errors(rows["user"], rows["item"], codes).sum()
-        state.total[0] -= state._errors(rows["user"], rows["item"], before).sum()
-    state._reserve(rows)
-    binding.kernel(state, "record_all")(
-        rows[name], rows[OTHER[name]], codes, before, *state._pair(name), binding.rules(state),
-        state.options.forgetting[name], np.zeros(codes.size, np.int64), binding.outer(state),
-        np.zeros(0, np.int64),
+        state.total[0] += state.errors(rows["user"], rows["item"], codes).sum()
+        state.total[0] -= state.errors(rows["user"], rows["item"], before).sum()
+    updates._reserve(state, rows)
+    states.kernel(state, "record_all")(
+        rows[name], rows[OTHER[name]], codes, before, *states.pair(state, name),
+        states.rules(state), state.options.forgetting[name], np.zeros(codes.size, np.int64),
+        states.outer(state), np.zeros(0, np.int64),
     )  # fmt: skip
 
 
 def solve(state: OnlineState, name: str, rows: Any) -> None:
     """Refresh rows against communities that stay as they are."""
-    own, other = state._pair(name)
-    common = binding.shared(state, name)
-    binding.kernel(state, "refresh_all")(
-        np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, binding.rules(state),
-        binding.scratch(own, common),
+    own, other = states.pair(state, name)
+    common = states.shared(state, name)
+    states.kernel(state, "refresh_all")(
+        np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, states.rules(state),
+        states.scratch(own, common),
     )  # fmt: skip
 
 
@@ -243,12 +243,12 @@ def batch_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct pairs that are rated, anew or for the first time, and some rows nobody knew."""
     for name in SIDES:
-        state.add_rows(name, int(rng.integers(0, 2)))
+        updates.add_new_rows(state, name, int(rng.integers(0, 2)))
     shape = [state.stores[name].n_rows for name in SIDES]
     users, items = np.divmod(rng.choice(shape[0] * shape[1], n, replace=False), shape[1])
     codes = rng.integers(0, len(state.book), n)
     before = np.full(n, -1)
-    binding.kernel(state, "recall_all")(users, items, binding.rows(state, "user"), before)
+    states.kernel(state, "recall_all")(users, items, states.rows(state, "user"), before)
     codes[(before >= 0) & (rng.random(n) < 0.3)] = -1
     return users, items, codes, before
 

@@ -350,17 +350,16 @@ def is_free(model: HeMF) -> bool:
 
 def make_rare_steps_frequent(patch: Any) -> None:
     """Let small models do what otherwise takes thousands of ratings; ``patch`` sets attributes."""
-    from hemf.online import directions, sums, updates
-    from hemf.online import updates as regroup
+    from hemf.online import clocks, communities, ovb
 
-    patch(sums, "CARRY_EVERY", 0.3)
-    patch(updates, "SEARCH_EVERY", 10)
-    patch(directions, "GROWTH", 1.05)
-    patch(directions, "CLOSED", 0.6)
-    patch(directions, "EXPLAINED", 0.0)
-    patch(directions, "FIRST_RESTART", 20)
-    patch(regroup, "FEWEST", 2)
-    gains = regroup.split_gains
+    patch(clocks, "EVERY", {**clocks.EVERY, "rotation": 0.3})
+    patch(clocks, "MIN_REFRESHES", {"search": 10})
+    patch(ovb, "GROWTH", 1.05)
+    patch(ovb, "CLOSED", 0.6)
+    patch(ovb, "EXPLAINED", 0.0)
+    patch(ovb, "FIRST_RESTART", 20)
+    patch(communities, "FEWEST", 2)
+    gains = communities.split_gains
 
     def moody(statistics: Any, prior: Any, splits: Any, *, tied: bool) -> Any:
         """Prefer more communities, and now and then fewer."""
@@ -368,7 +367,7 @@ def make_rare_steps_frequent(patch: Any) -> None:
         more = 40.0 if statistics.size.size < 4 else 0.0
         return gains(statistics, prior, splits, tied=tied) + sign * more
 
-    patch(regroup, "split_gains", moody)
+    patch(communities, "split_gains", moody)
 
 
 def answers_ctrl_c() -> bool:

@@ -1,38 +1,52 @@
-"""Ratings that leave a bounded history: those among the newest of neither user nor item."""
+"""Ratings that leave a bounded history, and the sums that are kept of them.
+
+A rating is evicted when it is among the newest of neither its user nor its item.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from hemf._typing import OTHER, SIDES, Int64Array
-from hemf.online import binding
-from hemf.online.history import History, by_pair
-from hemf.online.updates import converge
+from hemf._typing import OTHER, SIDES, Array, Float64Array, Int32Array, Int64Array
+from hemf.model.layout import lower_triangle, pack, unpack
+from hemf.online.state import OnlineState, keep, keep_evicted, kernel, outer, pair, rules
+from hemf.online.store import History, RowStore, row_of_each
 
-if TYPE_CHECKING:
-    from hemf.online.state import OnlineState
+ROUNDING = 100  # units in the last place that may be off after many sums
+MAX_STRETCH = 2.0  # of a direction, each time that sums are rotated
+LONG = 500.0  # refreshes of each row after which sums are no longer rotated
+REPEATED_LONG = 250.0  # the same, where pairs are rated again and again
+ROTATION_RIDGE = 1e-4  # of the mean square of factors; without evidence, they stay
 
 
-def sum_up(state: OnlineState) -> None:
-    """Keep what is among the newest ratings of either of its rows, and sums of the others.
+def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
+    """Evict ratings that are replaced by newer ones, and add them to the sums."""
+    for name in SIDES:
+        keep_evicted(state, name, *added[name])
+        kernel(state, "retire_all")(
+            *added[name], *pair(state, name), rules(state),
+            state.options.forgetting[name], state.options.forgetting[OTHER[name]],
+            outer(state),
+        )  # fmt: skip
+
+
+def evict_all(state: OnlineState) -> None:
+    """Evict all ratings that a bounded history does not keep.
 
     Where there are plenty of ratings, the factors that they are summed up with are good, and later
     ratings of the same pairs need not replace them.
     """
     renewal, state.renewal = state.renewal, 0.0  # none of these replaces another
-    _sum_up(state)
+    _evict_all(state)
     state.renewal = 0.0 if state.has_plenty else renewal
 
 
-def _sum_up(state: OnlineState) -> None:
+def _evict_all(state: OnlineState) -> None:
     listed = {name: store.history.to_rows() for name, store in state.stores.items()}
     rows, is_old, order = {}, {}, {}
     for name, (indptr, indices, _) in listed.items():
-        lengths = np.diff(indptr)
         rows[name], order[name] = by_pair(name, indptr, indices)
-        newer = np.repeat(indptr[1:], lengths) - np.arange(indices.size)
+        newer = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(indices.size)
         is_old[name] = newer > state.window
     is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
     sittings = {name: store.history.sittings() for name, store in state.stores.items()}
@@ -49,10 +63,10 @@ def _sum_up(state: OnlineState) -> None:
             None if seats is None else seats[~gone],
         )
         state.even_codes()
-        binding.kernel(state, "settle_all")(
+        kernel(state, "settle_all")(
             rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
-            codes[gone].astype(np.int64), *binding.pair(state, name), binding.rules(state),
-            state.options.forgetting[name], binding.outer(state),
+            codes[gone].astype(np.int64), *pair(state, name), rules(state),
+            state.options.forgetting[name], outer(state),
             np.zeros(0, np.int64) if seats is None else seats[gone].astype(np.int64),
         )  # fmt: skip
     if state.moods is not None:
@@ -60,29 +74,98 @@ def _sum_up(state: OnlineState) -> None:
         state.moods.compact([store.history for store in state.stores.values()])
 
 
-def end_buffering(state: OnlineState) -> None:
-    """Keep from now on what the history asks for, and sum up the other ratings.
+def by_pair(name: str, indptr: Int64Array, others: Int32Array) -> tuple[Int64Array, Int64Array]:
+    """Return the row of each entry of a side's lists, and the order of entries by user and item.
 
-    Where ratings are plenty, rows and priors are brought to their optimum before: what sums hold is
-    corrected only slowly. Where they are few, that would close directions which later ratings need.
+    >>> rows, order = by_pair("item", np.array([0, 2, 3]), np.array([1, 0, 0]))
+    >>> rows.tolist(), order.tolist()
+    ([0, 0, 1], [1, 2, 0])
     """
-    if state.has_plenty:
-        converge(state)
-    state.is_buffering = False
-    for store in state.stores.values():
-        store.begin_sums()
-    sum_up(state)
-    state.add_up()
-    for name in SIDES:
-        state.point(name)
+    rows = row_of_each(indptr)
+    return rows, np.lexsort((others, rows) if name == "user" else (rows, others))
 
 
-def retire(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
-    """Sum up ratings that newer ones have taken the place of."""
-    for name in SIDES:
-        state.keep_outside(name, *added[name])
-        binding.kernel(state, "retire_all")(
-            *added[name], *binding.pair(state, name), binding.rules(state),
-            state.options.forgetting[name], state.options.forgetting[OTHER[name]],
-            binding.outer(state),
-        )  # fmt: skip
+def rotate_sums(state: OnlineState, name: str) -> None:
+    """Rotate the other side's sums as the factors of this side move, if that is due.
+
+    An evicted rating was summed up with the factors of its time. While directions still open and
+    turn, those of today are, for all rows alike, about a linear map of those: n ≈ M n'. It is found
+    by regression over the ratings, and G → M G Mᵀ, h → M h.
+
+    Where sums follow every move, long streams of pairs rated again and again break down; where
+    they follow none, they do not. A likely reason: if items move by M, users answer with M⁻ᵀ,
+    predictions stay, and items' sums that follow the users move the items by M once more, so that
+    nothing holds factors in place. A small constant friction only delays that. So sums follow a
+    part 1 - f of a move, and f grows to 1 with the number of refreshes. Short streams learn faster
+    without friction.
+    """
+    store = state.stores[name]
+    if not state.clocks.due("rotation", name):
+        return
+    state.clocks.done("rotation", name)
+    mean = store.mean.astype(np.float64)
+    before, store.rotated_means = store.rotated_means, mean
+    if before is None or not before.shape[0]:
+        return
+    n = before.shape[0]
+    weight = store.count[:n, None]
+    square = before.T @ (weight * before)
+    if not np.trace(square) > 0.0:
+        return  # nothing was there that could have moved
+    ridge = ROTATION_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
+    product = mean[:n].T @ (weight * before)
+    move = limit_stretch((product + ridge) @ np.linalg.inv(square + ridge))
+    sums = state.stores[OTHER[name]]
+    is_repeated = float(sums.settled.mean()) > store.n_rows
+    refreshes = store.refreshes / store.n_rows
+    friction = min(refreshes / (REPEATED_LONG if is_repeated else LONG), 1.0) ** 2
+    move += friction * (np.eye(move.shape[0]) - move)
+    keep(state, OTHER[name], only=("gram", "moment"))
+    sums.moment[:] = sums.moment @ move.T
+    rotate_packed(sums.gram, move.astype(sums.gram.dtype))
+
+
+def limit_stretch(move: Float64Array) -> Float64Array:
+    """Return a map that stretches no direction by more than `MAX_STRETCH`.
+
+    A direction that opens grows from almost nothing. Sums hold the uncertainty of factors beside
+    their squares, and that has not grown alike: stretched with them it would dominate, and the
+    other side's answer would amplify it.
+    """
+    left, stretch, right = np.linalg.svd(move)
+    return np.asarray((left * np.minimum(stretch, MAX_STRETCH)) @ right)
+
+
+def rotate_packed(triangles: Array, move: Array) -> None:
+    """Replace every packed G by M G Mᵀ."""
+    order = move.shape[0]
+    rows, columns = lower_triangle(order)
+    place = np.empty((order, order), np.int64)
+    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
+    for begin in range(0, len(triangles), 1024):  # what is unpacked stays in the cache
+        part = triangles[begin : begin + 1024]
+        moved = part.take(place.ravel(), axis=1).reshape(-1, order) @ move.T
+        # M(GMᵀ) = ((GMᵀ)ᵀMᵀ)ᵀ, as G is symmetric: two large products rather than many small ones.
+        across = moved.reshape(-1, order, order).transpose(0, 2, 1).reshape(-1, order) @ move.T
+        part[:] = across.reshape(len(part), -1).take(columns * order + rows, axis=1)
+
+
+def make_positive(store: RowStore, rows: Int64Array) -> None:
+    """Replace sums that ratings were removed from by the nearest positive semidefinite ones.
+
+    A rating was added with the factors of its time and is removed with those of today, so that what
+    is left of Σ υ (n, r)(n, r)ᵀ may be no sum of squares.
+    """
+    total = store.layout.total
+    sums = np.empty((rows.size, total + 1, total + 1))
+    sums[:, :total, :total] = unpack(store.gram[rows].astype(np.float64))
+    sums[:, total, :total] = sums[:, :total, total] = store.moment[rows]
+    sums[:, total, total] = store.square[rows]
+    roots, directions = np.linalg.eigh(sums)
+    # What rounding alone has left below 0 stays: sums that were right are not changed.
+    wrong = roots[:, 0] < -ROUNDING * np.finfo(store.gram.dtype).eps * np.abs(roots[:, -1])
+    rows, roots, directions = rows[wrong], np.maximum(roots[wrong], 0.0), directions[wrong]
+    sums = (directions * roots[:, None, :]) @ directions.transpose(0, 2, 1)
+    store.gram[rows] = pack(sums[:, :total, :total])
+    store.moment[rows], store.square[rows] = sums[:, total, :total], sums[:, total, total]
+    store.settled[rows] = np.maximum(store.settled[rows], 0.0)

@@ -15,82 +15,27 @@ A row counts with the features that it had when it was last refreshed, or its si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, vstack
+from scipy.sparse import coo_array, csr_array
 
-from hemf._typing import OTHER, Float64Array, Int64Array
+from hemf._typing import OTHER, Float64Array
 from hemf.batch.sweep import learn_features
 from hemf.data.features import as_parts
-from hemf.data.vocabulary import Vocabulary
 from hemf.errors import DataError
-from hemf.model import ridge
 from hemf.model.features import RATED, Design, given_part, implicit_blocks
 from hemf.model.layout import lower_triangle, pack
-from hemf.model.predictive import newcomer_moments
 from hemf.model.regression import Regression, UnknownFeatures
-from hemf.model.ridge import CovarianceSummary, Iterative, Solver
-from hemf.model.side import OnlineShift, Side
+from hemf.model.ridge import CovarianceSummary
+from hemf.model.side import Side
 from hemf.model.state import FittedModel, GivenFeatures
+from hemf.online.state import OnlineState, RowFeatures, is_exact, keep
 from hemf.online.store import RowStore
 
-if TYPE_CHECKING:
-    from hemf.online.learner import Learner
-    from hemf.online.state import OnlineState
-
-
 AGAIN = 0.25  # ratings learnt, for each on record, after which a regression is fitted again
-CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found anew each time
 CHUNK = 16_384  # rows whose parts are turned to double precision at a time
-
-
-@dataclass
-class RowFeatures:
-    """The features of one side's rows that were given, and when they were last learnt from."""
-
-    given: csr_array
-    """Of the first rows, (rows, G); those after them have none."""
-    due_at: float = 0.0
-    """Ratings learnt when the regression is to be fitted again."""
-    looked_at: float = 0.0
-    """Refreshes of the side when what features say on average was last looked at."""
-    rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
-    """That: of all features, and of those that ratings make."""
-    waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    """Rows that have not been refreshed yet; what is expected of them is for `welcome` to say."""
-    later: dict[int, csr_array] = field(default_factory=dict)
-    """Features that have come for rows since; see `together`."""
-
-    def joined(self, n_rows: int) -> csr_array:
-        """Return the features of all rows as one table; nothing here changes."""
-        if not self.later and self.given.shape[0] >= n_rows:
-            return self.given
-        old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
-        rows = np.array(sorted(self.later), np.int64)
-        kept = ~np.isin(old.row, rows)
-        own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
-        if rows.size:
-            new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
-            own, columns = [*own, rows[new.row]], [*columns, new.col]
-            values = [*values, new.data.astype(old.dtype)]
-        place = np.concatenate(own), np.concatenate(columns)
-        return csr_array(coo_array((np.concatenate(values), place), shape=shape))
-
-    def together(self, n_rows: int) -> csr_array:
-        """Return the features of all rows, now as one table."""
-        self.given, self.later = self.joined(n_rows), {}
-        return self.given
-
-    def of(self, row: int) -> csr_array | None:
-        """Return the features of one row, if it has any."""
-        known = self.given.shape[0]
-        own = self.later.get(row)
-        if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
-            own = self.given[row : row + 1]
-        return own if own is not None and own.nnz else None
 
 
 # -- beginnings ----------------------------------------------------------------------------------
@@ -135,29 +80,6 @@ def speak(state: OnlineState, name: str, regression: Regression) -> None:
     store.shift[:] = words.shift(store.base, chosen, store.count)
 
 
-def point(state: OnlineState, name: str) -> None:
-    """Let a side know what features say of its rows."""
-    features, side = state.features.get(name), state.sides[name]
-    if features is None or features.rests is None or side.regression is None:
-        return
-    side.online_shift = OnlineShift(
-        state.stores[name].shift, *features.rests, variance_solver(side.regression)
-    )
-
-
-def variance_solver(regression: Regression) -> Solver | None:
-    """Return what knows C well enough at no great cost; None is the regression's own solver."""
-    if is_exact(regression.design):
-        return None
-    return Iterative(regression.design.weighted(regression.information))
-
-
-def is_exact(design: Design) -> bool:
-    """Whether C is found anew with each regression, as in a batch fit."""
-    smaller = min(design.n_rows, design.n_columns)
-    return smaller <= CHEAP or smaller > ridge.DIRECT
-
-
 # -- the regression ------------------------------------------------------------------------------
 
 
@@ -185,7 +107,7 @@ def learn(state: OnlineState, name: str) -> bool:
     information = np.where(here, store.information, 0.0)
     if not learn_features(side, information, move=state.options.evb is not None):
         return False
-    state.keep(name)
+    keep(state, name)
     store.leverage[:] = side.regression.leverage
     _take(state, name, side.regression)
     return True
@@ -217,22 +139,13 @@ def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
 def _take(state: OnlineState, name: str, regression: Regression) -> None:
     """Let rows and communities follow another regression."""
     side, store = state.sides[name], state.stores[name]
-    state.keep(name)
-    state.keep(OTHER[name], only=["voice"])
+    keep(state, name)
+    keep(state, OTHER[name], only=["voice"])
     side.regression, shift = regression, store.shift.copy()
     speak(state, name, regression)
     move_parts(store, store.shift - shift)
     store.scatter += pack(regression.penalty[None])
     side.statistics = store.statistics
-
-
-def look_back(state: OnlineState, name: str) -> None:
-    """Fit a side's regression again: where C is learnt with it, after all rows are refreshed."""
-    store, regression = state.stores[name], state.sides[name].regression
-    if regression is not None and is_exact(regression.design):
-        state.refresh(name, np.arange(store.n_rows))
-    else:
-        regress(state, name)
 
 
 def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> Design:
@@ -322,7 +235,7 @@ def look(state: OnlineState, name: str) -> None:
     features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
     features.looked_at = float(store.totals[2])
     state.sides[name].forget_stranger()
-    point(state, name)
+    state.point(name)
 
 
 def look_again(state: OnlineState, name: str) -> None:
@@ -330,21 +243,6 @@ def look_again(state: OnlineState, name: str) -> None:
     features, store = state.features.get(name), state.stores[name]
     if features is not None and store.totals[2] - features.looked_at >= store.n_rows:
         look(state, name)
-
-
-def give(state: OnlineState, name: str, rows: Int64Array, encoded: csr_array) -> None:
-    """Take over features of rows, whatever they had before; those with ratings are refreshed."""
-    features, store, side = state.features[name], state.stores[name], state.sides[name]
-    assert side.regression is not None
-    state.keep(name, rows)
-    store.base[rows] = encoded @ side.regression.coefficient_blocks.given
-    encoded = csr_array(encoded, dtype=features.given.dtype)
-    for k, row in enumerate(rows.tolist()):
-        features.later[row] = encoded[k : k + 1]
-    here = (store.listed[rows] >= 0).any(axis=1)
-    if here.any():
-        state.refresh(name, np.sort(rows[here]), learn=False)
-    welcome(state, name)
 
 
 def expect(state: OnlineState, name: str, first: int) -> None:
@@ -356,22 +254,6 @@ def expect(state: OnlineState, name: str, first: int) -> None:
         assert regression is not None
         state.stores[name].leverage[new] = regression.mean_leverage
         features.waiting = np.concatenate([features.waiting, new])
-
-
-def welcome(state: OnlineState, name: str) -> None:
-    """Let rows without a rating be what their features say, today."""
-    features, store, side = state.features.get(name), state.stores[name], state.sides[name]
-    if features is None or not features.waiting.size:
-        return
-    rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
-    state.keep(name, rows, only=("mean", "second"))
-    features.waiting = rows
-    store.mean[rows], store.second[rows] = side.stranger
-    found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
-    if found:
-        told, described = csr_array(vstack([*found.values()])), [*found]
-        moments = newcomer_moments(side, told, store.count)
-        store.mean[described], store.second[described] = moments.mean, moments.second
 
 
 # ------------------------------------------------------------------------------------------------
@@ -420,45 +302,3 @@ def visitor_row(model: FittedModel, features: Any) -> csr_array:
             row = {**dict.fromkeys(encoder.columns(part)), **row}
         tables.append({"visitor": row})
     return encoder.encode(tables)[1]
-
-
-def take_more(
-    given: Mapping[str, GivenFeatures], learner: Learner, more: More
-) -> dict[str, GivenFeatures]:
-    """Give known rows their features; return those ``given`` with the others among newcomers'."""
-    kept = dict(given)
-    for side, (ids, encoded) in more.items():
-        rows = learner.ids(side).rows(ids)
-        here = rows >= 0
-        if here.any():
-            give(learner.state, side, rows[here], csr_array(encoded[here]))
-        new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
-        kept[side] = _joined(kept[side], learner.ids(side), new, csr_array(encoded[~here]))
-    return kept
-
-
-def introduce(
-    all_given: Mapping[str, GivenFeatures], learner: Learner, before: dict[str, int]
-) -> None:
-    """Give the rows that were added since there were so many what is known of their ids."""
-    for side, given in all_given.items():
-        ids = learner.ids(side)
-        if len(ids) > before[side] and len(given.newcomers):
-            places = given.newcomers.rows(ids.ids[before[side] :])
-            here = places >= 0
-            if here.any():
-                rows = before[side] + np.flatnonzero(here)
-                encoded = csr_array(given.features[places[here]])
-                give(learner.state, side, rows, encoded)
-
-
-def _joined(
-    given: GivenFeatures, rows: Vocabulary, new: list[Any], encoded: csr_array
-) -> GivenFeatures:
-    """Return newcomers with more of them; those that have become rows since are left out."""
-    ids = given.newcomers.ids.tolist()
-    again = set(new)
-    stay = np.array([id not in again and id not in rows for id in ids], bool)
-    features = csr_array(vstack([given.features[stay], encoded]))
-    kept = [id for id, stays in zip(ids, stay, strict=True) if stays]
-    return GivenFeatures(given.encoder, Vocabulary([*kept, *new]), features)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from hemf._checks import (
     check_rng,
@@ -24,10 +25,9 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines.threads import Sessions, one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
-from hemf.online import adoption, binding, guards
+from hemf.online import ovb, updates
 from hemf.online.batches import Batch
-from hemf.online.features import introduce, read_more, take_more
-from hemf.online.history import RatingBook
+from hemf.online.features import More, read_more
 from hemf.online.journal import (
     Journal,
     ModelHolder,
@@ -36,7 +36,7 @@ from hemf.online.journal import (
     uninterrupted,
 )
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, OnlineOptions
+from hemf.online.options import ALL, MOST_PARTS, OnlineOptions
 from hemf.online.requests import (
     Arrivals,
     check_on_record,
@@ -50,13 +50,12 @@ from hemf.online.requests import (
     read_removed,
     warn_far,
 )
-from hemf.online.state import OnlineState
-from hemf.online.store import MOST_PARTS
-from hemf.online.sums import spread
+from hemf.online.state import OnlineState, is_ready, make_ready, mean_covariance, savepoint
+from hemf.online.store import RatingBook
 
 MOST_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
 MARGIN = 4  # times that must be available
-BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.history`
+BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.store`
 
 
 class Adopted(NamedTuple):
@@ -83,13 +82,13 @@ def prepare(
     size, there = _online_bytes(fitted), available_bytes()
     if size > MOST_PREPARED or (there is not None and MARGIN * size > there):
         return None
-    if not binding.is_ready(options, fitted.sides["user"].moments.mean.dtype):
+    if not is_ready(options, fitted.sides["user"].moments.mean.dtype):
         return None
     try:
         ready = adopted(fitted, data, centre, options)
     except MemoryError:
         return None
-    binding.make_ready(ready.state)
+    make_ready(ready.state)
     return ready
 
 
@@ -112,8 +111,7 @@ def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOpt
     if fitted.moods is not None:
         moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
     with one_blas_thread():
-        state = adoption.adopt(
-            OnlineState,
+        state = ovb.adopt(
             fitted,
             _by_age(data, book, fitted),
             book,
@@ -189,7 +187,7 @@ class Learner:
         journal.add(self.users.mark())
         journal.add(self.items.mark())
         self.state.journal = journal
-        self.state.savepoint()
+        savepoint(self.state)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -208,7 +206,7 @@ class Learner:
             history = state.stores["user"].history
             indptr, items, codes = history.to_rows()
             users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
-            values = state.book.values[codes]
+            values: Array = state.book.values[codes]
             times = None if state.moods is None else state.moods.time[history.sittings()]
             exact = state.stores["user"].mean.dtype == np.float64
             if state.options.counts_repeats:
@@ -280,7 +278,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = adoption.begin(OnlineState, settings.fit, options, centre=centre, unit=unit, rng=rng)
+    state = ovb.begin(settings.fit, options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
 
 
@@ -438,7 +436,7 @@ def partial_fit(
         is_given = ~np.isnan(before)
         if is_given.any():
             old[is_given] = state.book.codes(before[is_given])
-        state.follow(options)
+        updates.change_options(state, options)
         given = take_more({} if fit is None else fit.model.features, learner, more)
         user_rows = _numbered(state, "user", learner.users, user_ids)
         item_rows = _numbered(state, "item", learner.items, item_ids)
@@ -446,7 +444,9 @@ def partial_fit(
         when = times
         errors = _forecast_errors(state, user_rows, item_rows, values)
         if state.options.counts_repeats and state.window != 0 and is_given.any():
-            listed = state.recall(user_rows[is_given], item_rows[is_given], before[is_given])
+            listed = updates.recall(
+                state, user_rows[is_given], item_rows[is_given], before[is_given]
+            )
             old[is_given] = np.where(listed >= 0, listed, old[is_given])
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
@@ -454,15 +454,15 @@ def partial_fit(
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
             gone = taken.codes(state.book)
             if state.options.counts_repeats and state.window != 0:
-                listed = state.recall(taken.users, taken.items, taken.values)
+                listed = updates.recall(state, taken.users, taken.items, taken.values)
                 gone = np.where(listed >= 0, listed, gone)
             old = np.concatenate([gone, old])
             if times is not None:  # the times of removed ratings are not needed
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
             with finite(state):
-                state.absorb(user_rows, item_rows, codes, old, when)
-        warning = guards.take_note(state, errors)
+                ovb.absorb(state, user_rows, item_rows, codes, old, when)
+        warning = updates.watch_errors(state, errors)
         return updated(fit, learner, options, values, given)
 
     with uninterrupted(), one_blas_thread():
@@ -482,10 +482,10 @@ def _forecast_errors(
     state: OnlineState, users: Int64Array, items: Int64Array, values: Array
 ) -> Float64Array:
     """Squared errors of forecasts of ratings that are yet to be learnt, where rows are known."""
-    is_known = guards.is_known(state, users, items)
+    is_known = updates.is_known(state, users, items)
     if not is_known.any():
         return np.empty(0)
-    expected = guards.forecast(state, users[is_known], items[is_known])
+    expected = updates.forecast(state, users[is_known], items[is_known])
     known = values[is_known].astype(np.float64)
     return np.asarray((known - state.centre - state.unit * expected) ** 2)
 
@@ -529,13 +529,13 @@ def predict_then_learn(
         rows = stream.rows(part)
         introduce(given, learner, before)
         with finite(state):
-            forecasts, ticks = state.predict_then_learn(
-                rows["user"], rows["item"], codes, None if times is None else times[part]
+            forecasts, ticks = ovb.predict_then_learn(
+                state, rows["user"], rows["item"], codes, None if times is None else times[part]
             )
         expected_ = centre + unit * forecasts
-        is_known = guards.is_known(state, rows["user"], rows["item"])
+        is_known = updates.is_known(state, rows["user"], rows["item"])
         errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2
-        warning = guards.take_note(state, errors) or warning
+        warning = updates.watch_errors(state, errors) or warning
         block = _Block(part, known, expected_, ticks, begun)
         return updated(fit, learner, options, values[part], given)
 
@@ -587,7 +587,7 @@ class _Stream:
         state = learner.state
         check_proportion(state, values)
         warn_far(state, _observed_range(fit, options), values)
-        state.follow(options)
+        updates.change_options(state, options)
         arrivals = {
             "user": Arrivals(learner.users, read.users),
             "item": Arrivals(learner.items, read.items),
@@ -611,7 +611,7 @@ class _Stream:
         rows, rng = {}, state.rng
         try:
             for name in SIDES:
-                spread(state, name)
+                mean_covariance(state, name)
                 state.rng = self.draws[name]
                 rows[name] = self.arrivals[name].rows(state, name, part)
         finally:
@@ -670,7 +670,7 @@ def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | 
     if coded is None:
         return np.empty(0, np.int64)
     rows = ids.add_coded(coded).astype(np.int64)
-    state.add_rows(name, len(ids) - state.stores[name].n_rows)
+    updates.add_new_rows(state, name, len(ids) - state.stores[name].n_rows)
     return rows
 
 
@@ -688,3 +688,48 @@ def _is_empty(ratings: Any) -> bool:
         return not isinstance(ratings, str) and len(ratings) == 0
     except TypeError:  # sparse matrices and what else has no length
         return False
+
+
+# -- features ------------------------------------------------------------------------------------
+
+
+def take_more(
+    given: Mapping[str, GivenFeatures], learner: Learner, more: More
+) -> dict[str, GivenFeatures]:
+    """Give known rows their features; return those ``given`` with the others among newcomers'."""
+    kept = dict(given)
+    for side, (ids, encoded) in more.items():
+        rows = learner.ids(side).rows(ids)
+        here = rows >= 0
+        if here.any():
+            updates.give_features(learner.state, side, rows[here], csr_array(encoded[here]))
+        new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
+        kept[side] = _joined(kept[side], learner.ids(side), new, csr_array(encoded[~here]))
+    return kept
+
+
+def introduce(
+    all_given: Mapping[str, GivenFeatures], learner: Learner, before: dict[str, int]
+) -> None:
+    """Give the rows that were added since there were so many what is known of their ids."""
+    for side, given in all_given.items():
+        ids = learner.ids(side)
+        if len(ids) > before[side] and len(given.newcomers):
+            places = given.newcomers.rows(ids.ids[before[side] :])
+            here = places >= 0
+            if here.any():
+                rows = before[side] + np.flatnonzero(here)
+                encoded = csr_array(given.features[places[here]])
+                updates.give_features(learner.state, side, rows, encoded)
+
+
+def _joined(
+    given: GivenFeatures, rows: Vocabulary, new: list[Any], encoded: csr_array
+) -> GivenFeatures:
+    """Return newcomers with more of them; those that have become rows since are left out."""
+    ids = given.newcomers.ids.tolist()
+    again = set(new)
+    stay = np.array([id not in again and id not in rows for id in ids], bool)
+    features = csr_array(vstack([given.features[stay], encoded]))
+    kept = [id for id, stays in zip(ids, stay, strict=True) if stays]
+    return GivenFeatures(given.encoder, Vocabulary([*kept, *new]), features)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hemf.online.store import MOST_PARTS
-
 ALL = -1  # window: every rating is kept
+MOST_PARTS = 4  # communities that a row can belong to at once, its likeliest ones
 LEAST_SHARE = 1e-6  # of a row; communities with less are left out
 
 

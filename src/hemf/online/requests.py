@@ -17,8 +17,9 @@ from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.online.guards import is_far
-from hemf.online.history import RatingBook
 from hemf.online.state import OnlineState
+from hemf.online.store import RatingBook
+from hemf.online.updates import add_new_rows, recall
 
 if TYPE_CHECKING:
     from hemf.online.learner import Learner
@@ -52,7 +53,7 @@ def check_on_record(
     said = np.flatnonzero(~np.isnan(values))
     if not said.size or state.window == 0:
         return
-    codes = state.recall(users[said], items[said], values[said])
+    codes = recall(state, users[said], items[said], values[said])
     kept = np.where(codes >= 0, state.book.values[codes], np.nan)
     given = values[said].astype(np.float64)
     # What is on record may have been given, or kept, in float32.
@@ -252,7 +253,7 @@ class Arrivals:
         new = as_array(self._coded.distinct)[self._rows.size : come]
         if len(new):
             self._rows = np.concatenate([self._rows, self._ids.add(new)])
-            state.add_rows(name, len(self._ids) - state.stores[name].n_rows)
+            add_new_rows(state, name, len(self._ids) - state.stores[name].n_rows)
         return np.asarray(self._rows[codes])
 
 

@@ -1,230 +1,140 @@
-"""A state that can go back to what it was; `hemf.online.journal` says how."""
+"""The state of online learning: what is believed, what is on record, and how kernels take it.
+
+Functions that write to rows, histories or moods in place announce it first by one of the ``keep``
+functions, so that a call can be undone (`hemf.online.journal`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array, vstack
 
-from hemf._typing import OTHER, SIDES, Array, Float64Array, Int64Array
+from hemf._typing import (
+    OTHER,
+    SIDES,
+    AnyArray,
+    Array,
+    BoolArray,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+)
 from hemf.batch.options import FitOptions
 from hemf.batch.sweep import bound_terms
+from hemf.model import ridge
+from hemf.model.communities import expected_row
+from hemf.model.features import Design
+from hemf.model.layout import lower_triangle
 from hemf.model.noise import NoiseScales
-from hemf.model.side import Moments, Side
-from hemf.online import adoption, binding, directions, eviction, guards, jumps, updates
-from hemf.online import features as online_features
-from hemf.online import moods as online_moods
-from hemf.online.binding import patience
-from hemf.online.guards import Watch
-from hemf.online.history import RatingBook, distinct
+from hemf.model.predictive import newcomer_moments, pair_moments
+from hemf.model.regression import Regression, UnknownFeatures
+from hemf.model.side import Moments, OnlineShift, Side
+from hemf.online.clocks import Clocks
+from hemf.online.guards import ObservedRange, Outlier, Watch
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of
 from hemf.online.moods import OnlineMoods
 from hemf.online.options import ALL, OnlineOptions
 from hemf.online.store import (
     ALL_ARRAYS,
-    FIRST_RESTART,
     PLACE,
     RECORDED,
-    REFRESHED,
     SUMS,
     WHOLE,
+    Kernel,
+    RatingBook,
     RowStore,
-    add_rows,
-    is_young,
+    distinct,
 )
-from hemf.online.sums import make_possible
 
 if TYPE_CHECKING:
-    from hemf.model.side import Side
-    from hemf.online.features import RowFeatures
-    from hemf.online.history import RatingBook
+    from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
 
 
-@cache
-def _mappings(cls: Any) -> list[str]:
-    """Names of the fields of a state that are dictionaries."""
-    return [field.name for field in fields(cls) if str(field.type).startswith("dict[")]
-
-
-class Undoable:
-    """What a state that learns online has to announce before it changes, so as to be undone.
-
-    Every function that writes to rows, histories or moods in place announces it by one of the
-    ``keep`` methods. Anything else is copied when a savepoint is made.
-    """
-
-    sides: dict[str, Side]
-    stores: dict[str, RowStore]
-    book: RatingBook
-    options: OnlineOptions
-    is_buffering: bool
-    rng: np.random.Generator
-    total: Float64Array
-    features: dict[str, RowFeatures]
-    moods: OnlineMoods | None
-    journal: Journal | None
-
-    @property
-    def window(self) -> int:
-        """Ratings of each row that are kept as of now; `ALL` while a stream is buffered."""
-        return ALL if self.is_buffering else self.options.window
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every rating is in the history."""
-        return self.window == ALL
-
-    def savepoint(self) -> int:
-        """Return a place for `back_to`: everything can be put back, to the bit, as it is now.
-
-        Small things are copied at once. Rows, their histories and moods are kept when `keep` and
-        the like announce that they will change, which every function that changes them has to do.
-        Savepoints may be nested.
-        """
-        journal = self.journal
-        if journal is None or not journal.is_open:
-            self.journal = journal = Journal()
-        mark = journal.mark()
-        own = vars(self)
-        mappings: list[dict[Any, Any]] = [own, vars(self.book)]
-        mappings += [vars(side) for side in self.sides.values()]
-        cls: Any = type(self)
-        mappings += [own[name] for name in _mappings(cls)]
-        for features in self.features.values():
-            mappings += [vars(features), features.later]
-        arrays = [self.total]
-        add = journal.add
-        for store in self.stores.values():
-            arrays += [store.size, store.first, store.scatter, store.totals]
-            add(store.mark())
-            add(store.history.mark())
-        add(mappings_of(mappings))
-        add(content_of(*arrays))
-        add(generator_state(self.rng))
-        if self.moods is not None:
-            journal.add(self.moods.mark())
-        return mark
-
-    def back_to(self, savepoint: int) -> None:
-        """Undo everything since a `savepoint`; it can be made once more."""
-        journal = self.journal
-        assert journal is not None
-        journal.undo(savepoint)
-
-    def release(self, savepoint: int) -> None:
-        """Let what was done since a `savepoint` stay, unless an earlier one is gone back to."""
-        if savepoint == 0 and self.journal is not None:
-            self.journal.close()
-
-    @property
-    def _open_journal(self) -> Journal | None:
-        """The journal, where anything is to be kept in it."""
-        return self.journal if self.journal is not None and self.journal.is_open else None
-
-    def keep(
-        self, name: str, rows: Int64Array | None = None, only: Collection[str] | None = None
-    ) -> None:
-        """Announce that rows of a side, or all, will change; ``only`` some of the `RowArrays`."""
-        journal, store = self._open_journal, self.stores[name]
-        if journal is None or journal.has(None, store):
-            return
-        if rows is None:
-            if journal.once(None if only is None else tuple(only), store):
-                store.keep_all(journal, ALL_ARRAYS if only is None else only)
-        elif rows.size:
-            store.keep(journal, rows, ALL_ARRAYS if only is None else tuple(only))
-
-    def keep_outside(self, name: str, rows: Int64Array, n: Any, *, back: bool = False) -> None:
-        """Announce that ratings outside the newest of these rows will be summed up.
-
-        That changes the rows and those of the other side; see `History.outside`.
-        """
-        journal = self._open_journal
-        if journal is not None:
-            partners = self.stores[name].history.outside(rows, n, self.window, back=back)
-            if partners.size:
-                self.stores[OTHER[name]].keep(journal, partners, SUMS, lists=WHOLE)
-
-    def keep_moods(self, raters: Int64Array | None = None) -> None:
-        """Announce that the moods of these raters, or of all, will change."""
-        journal = self._open_journal
-        if journal is not None and self.moods is not None:
-            if raters is not None and raters.size == self.moods.n_raters:
-                raters = None
-            if raters is not None or journal.once(None, self.moods):
-                journal.add(self.moods.keep(raters))
-
-    def keep_sittings(self) -> None:
-        """Announce that sittings will get other numbers."""
-        journal = self._open_journal
-        if journal is not None:
-            self.keep_moods()
-            pools = [store.history.sitting for store in self.stores.values()]
-            journal.add(content_of(*pools))
-
-    def keep_batch(self, rows: dict[str, Int64Array]) -> None:
-        """Announce that ratings of these rows of each side will be learnt at once."""
-        journal, window = self._open_journal, self.window
-        if journal is None:
-            return
-        lists = 0 if window == 0 else WHOLE if window > 0 else PLACE
-        for name, own in rows.items():
-            touched = distinct(own)
-            # One row that is refreshed at once is kept in one step rather than two.
-            is_refreshed = touched.size == 1 and patience(self.options, window, name) == 0.0
-            names = ALL_ARRAYS if is_refreshed else RECORDED
-            self.stores[name].keep(journal, touched, names, lists=lists)
-
-    def keep_changed(self, rows: dict[str, Int64Array], is_changed: npt.NDArray[np.bool_]) -> None:
-        """Announce which ratings of a batch change or take back one that is listed."""
-        journal = self._open_journal
-        if journal is not None and self.is_complete and is_changed.any():
-            for name, own in rows.items():
-                self.stores[name].keep(journal, distinct(own[is_changed]), (), lists=WHOLE)
-
-    def keep_stream(self, users: Int64Array, items: Int64Array) -> None:
-        """Announce that these pairs will be rated one after the other."""
-        journal, window = self._open_journal, self.window
-        if journal is None:
-            return
-        for name, own in (("user", users), ("item", items)):
-            touched, counts = np.unique(own, return_counts=True)
-            self.stores[name].keep(journal, touched, lists=WHOLE if window != 0 else 0)
-            if window > 0:
-                self.keep_outside(name, touched, counts, back=True)
-        self.keep_moods(distinct(users))
-
-
-# ------------------------------------------------------------------------------------------------
-# Online variational Bayes (oVB): rows change as their ratings arrive, and nothing else is read.
-#
-# docs/model.md#online-rows. A batch of ratings is recorded on the users' side, the users it touches
-# are
-# refreshed, then the same for items; communities follow from statistics that have changed by the
-# touched rows alone. Ratings one at a time take the same steps inside one compiled loop.
-
-
-ONE = np.ones(1, np.int64)
 BLOCK = 1000  # ratings of a stream between updates of the communities
-FOLLOW = 0.05  # refreshes of each row of a side after which its communities follow
-MOST_ROUNDING = 1e-6  # of the total of all errors
+MAX_ROUNDING = 1e-6  # of the total of all errors
 PLENTY = 20.0  # ratings for each unknown
 RENEWAL = 1.0  # of sums that began with poor factors
+CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found anew each time
+CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
+PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
+UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but these to learn from
 
 
 @dataclass
-class OnlineState(Undoable):
-    """Everything that a rating may change."""
+class RowFeatures:
+    """The features of one side's rows that were given, and when they were last learnt from."""
+
+    given: csr_array
+    """Of the first rows, (rows, G); those after them have none."""
+    due_at: float = 0.0
+    """Ratings learnt when the regression is to be fitted again."""
+    looked_at: float = 0.0
+    """Refreshes of the side when ``rests`` was computed."""
+    rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
+    """Average effect of all features, and of those that ratings make."""
+    waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows that have not been refreshed yet."""
+    later: dict[int, csr_array] = field(default_factory=dict)
+    """Features that were given for rows since; see `together`."""
+
+    def joined(self, n_rows: int) -> csr_array:
+        """Return the features of all rows as one table."""
+        if not self.later and self.given.shape[0] >= n_rows:
+            return self.given
+        old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
+        rows = np.array(sorted(self.later), np.int64)
+        kept = ~np.isin(old.row, rows)
+        own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
+        if rows.size:
+            new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
+            own, columns = [*own, rows[new.row]], [*columns, new.col]
+            values = [*values, new.data.astype(old.dtype)]
+        place = np.concatenate(own), np.concatenate(columns)
+        return csr_array(coo_array((np.concatenate(values), place), shape=shape))
+
+    def together(self, n_rows: int) -> csr_array:
+        """Hold the features of all rows as one table, and return it."""
+        self.given, self.later = self.joined(n_rows), {}
+        return self.given
+
+    def of(self, row: int) -> csr_array | None:
+        """Return the features of one row, if it has any."""
+        known = self.given.shape[0]
+        own = self.later.get(row)
+        if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
+            own = self.given[row : row + 1]
+        return own if own is not None and own.nnz else None
+
+
+def is_exact(design: Design) -> bool:
+    """Whether C is found anew with each regression, as in a batch fit."""
+    smaller = min(design.n_rows, design.n_columns)
+    return smaller <= CHEAP or smaller > ridge.DIRECT
+
+
+def variance_solver(regression: Regression) -> ridge.Solver | None:
+    """Return an inexpensive solver for C; None is the regression's own solver."""
+    if is_exact(regression.design):
+        return None
+    return ridge.Iterative(regression.design.weighted(regression.information))
+
+
+@dataclass
+class OnlineState:
+    """What is believed, and what is on record."""
 
     sides: dict[str, Side]
     stores: dict[str, RowStore]
     book: RatingBook
     options: OnlineOptions
+    clocks: Clocks
     noise: float
     """σ², in units of the ratings' variance."""
     centre: float
@@ -232,62 +142,53 @@ class OnlineState(Undoable):
     """Mean and scale that ratings are standardised with."""
     rng: np.random.Generator
     is_buffering: bool = False
-    """Whether every rating is still kept although the history asked for keeps fewer."""
+    """Whether every rating is still kept although the history keeps fewer later."""
     renewal: float = RENEWAL
     """How much more new ratings of pairs rated again and again weigh in sums: `kernels.record`."""
     start_scale: float = 0.0
-    """Of the factors that a new row starts with, where there is nothing yet to learn from."""
+    """Scale of the random factors of new rows, while nothing is learnt yet."""
     sweeps: int = 0
-    seen: int = 0
-    """Ratings learnt, repetitions included."""
-    refreshed: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
-    """Refreshes of each side when its hyper-parameters were last learnt."""
-    searched: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
-    """Refreshes of each side when it was last searched for a new community."""
-    followed: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
-    """Refreshes of each side when its communities last followed from its rows."""
-    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
-    """Ratings there were when hyper-parameters were last learnt."""
     changes: int = 0
-    """Counts up with everything that is learnt."""
+    """Number of calls that changed the state."""
     fit: FitOptions | None = None
-    """How to begin anew, where the stream began from nothing."""
-    restart_at: int = FIRST_RESTART
-    opened_at: int = 0
-    """Ratings on record when directions were last opened: `online.directions`."""
-    open_from: float = 0.0
-    """Ratings learnt before which there cannot be enough to open others."""
-    means: dict[str, Float64Array] = field(default_factory=dict)
-    """Factors as of when the other side's sums were last carried along: `online.sums`."""
-    carried_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
-    """Refreshes of each side when that was."""
-    spreads: dict[str, Array] = field(default_factory=dict)
-    """Mean posterior covariance of each side, see there too."""
-    spread_at: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
-    """Refreshes of each side when that was computed."""
+    """How to restart, for a stream that started without a fit."""
     total: Float64Array = field(default_factory=lambda: np.zeros(0))
-    """Where every rating is on record, the `squared_error`, kept up to date, and the largest that
-    was added to it or taken off since it was last added up."""
-    count_at: int = 0
-    """Ratings learnt when it is next added up anew: rounding would gather in it."""
-    features: dict[str, online_features.RowFeatures] = field(default_factory=dict)
-    """What is known of the rows of sides with features."""
+    """The current `squared_error` where every rating is on record, and the largest number that was
+    added to it or subtracted since it was last computed."""
+    features: dict[str, RowFeatures] = field(default_factory=dict)
+    """Features of the rows of each side that has any."""
     moods: OnlineMoods | None = None
-    """Moods of raters, or None where there are none, and times are not looked at."""
-    observed: guards.ObservedRange | None = None
-    """Of the ratings on record, where all are; None until it is asked for."""
-    outlier: guards.Outlier | None = None
-    """The earliest rating on record that is far outside all others, if there is one."""
-    journal: Journal | None = field(default=None, repr=False, compare=False)
-    """Where to keep what is about to change, while a call may have to be undone."""
+    """Moods of raters; None where times are not used."""
+    observed: ObservedRange | None = None
+    """Range of the ratings on record, where all are; None until it is needed."""
+    outlier: Outlier | None = None
     watch: Watch = field(default_factory=Watch)
     """Errors of forecasts of the ratings learnt so far."""
     recent: Int64Array = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    """User, item and code of the latest ratings, which jumps are judged by: `online.jumps`."""
-    widen_at: int = 0
-    """Ratings learnt when a wider prior is tried, see `online.directions`; 0 is never."""
+    """User, item and code of the latest ratings, by which jumps are judged."""
+    journal: Journal | None = field(default=None, repr=False, compare=False)
+    """Where changes are kept while a call may have to be undone."""
 
-    # -- what is believed ------------------------------------------------------------------------
+    @property
+    def window(self) -> int:
+        """Ratings of each row that are kept now; `ALL` while a stream is buffered."""
+        return ALL if self.is_buffering else self.options.window
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rating is on record."""
+        return self.window == ALL
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether every rating is still listed, whatever the history may evict later."""
+        store = self.stores["user"]
+        return bool((store.count == store.history.length).all())
+
+    @property
+    def seen(self) -> int:
+        """Ratings learnt, repetitions included."""
+        return self.clocks.seen
 
     @property
     def n_ratings(self) -> int:
@@ -296,7 +197,7 @@ class OnlineState(Undoable):
 
     @property
     def n_unknown(self) -> int:
-        """How many numbers the ratings are to determine: offsets and factors of all rows."""
+        """How many offsets and factors of rows the ratings are to determine."""
         return sum(store.n_rows * store.layout.order for store in self.stores.values())
 
     @property
@@ -305,15 +206,19 @@ class OnlineState(Undoable):
         return self.n_ratings >= PLENTY * self.n_unknown
 
     @property
+    def block(self) -> int:
+        """How many ratings of a stream may pass between updates of the communities."""
+        return int(np.clip(self.seen // 100, 20, BLOCK))
+
+    # -- errors ----------------------------------------------------------------------------------
+
+    @property
     def squared_error(self) -> float:
-        """Σ τ_i υ_j E(r_ij - a_i·b_j)²; as of each item's last refresh where ratings are gone."""
+        """Σ τ_i υ_j E(r_ij - a_i·b_j)²; as of each item's last refresh after evictions."""
         if not self.can_be_exact:
             return float(self.stores["item"].totals[1])
         history = self.stores["user"].history
-        indptr, items, codes = history.to_rows()
-        users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        wholes = items.astype(np.int64), codes.astype(np.int64)
-        return float(self._errors(users, *wholes, history.sittings()).sum())
+        return float(self.errors(*history.triples(), history.sittings()).sum())
 
     @property
     def can_be_exact(self) -> bool:
@@ -325,35 +230,54 @@ class OnlineState(Undoable):
         """Whether the squared error of all ratings is kept up to date."""
         return self.total.size > 0
 
-    def add_up(self) -> None:
-        """Add up the squared error of all ratings, where it can be known exactly."""
-        self.total = np.array([self.squared_error, 0.0] if self.can_be_exact else [])
-        self.count_at = self.seen + max(self.n_ratings, BLOCK)
-
-    def take_total(self) -> None:
-        """Take the squared error of all ratings from users whose errors are all of today."""
-        total = float(self.stores["user"].totals[1])
-        self.total = np.array([total, 0.0] if self.can_be_exact else [])
-        self.count_at = self.seen + max(self.n_ratings, BLOCK)
+    def set_total(self, squared_error: float | None = None) -> None:
+        """Set the total squared error, which is computed unless it is given."""
+        total = []
+        if self.can_be_exact:
+            total = [self.squared_error if squared_error is None else squared_error, 0.0]
+        self.total = np.array(total)
+        self.clocks.schedule("total", self.seen + max(self.n_ratings, BLOCK))
 
     def check_total(self) -> None:
-        """Add it up anew where rounding has, or may have, gathered in it.
+        """Compute the total again where rounding errors may have become large.
 
-        What a mistyped rating adds and takes back again may be so large that little else is left.
+        A mistyped rating may add and subtract so much that little else is left.
         """
         rounding = float(np.finfo(self.stores["user"].mean.dtype).eps) * self.total[1]
-        lost = self.total[0] <= 0.0 or rounding > MOST_ROUNDING * self.total[0]
-        if self.seen >= self.count_at or lost:
-            self.add_up()
+        lost = self.total[0] <= 0.0 or rounding > MAX_ROUNDING * self.total[0]
+        if lost or self.clocks.due("total"):
+            self.set_total()
 
-    def follow(self, options: OnlineOptions) -> None:
-        """Learn in another way from now on."""
-        forgets_otherwise = options.forgetting != self.options.forgetting
-        self.options = options
-        if forgets_otherwise:  # what ratings are worth is on record with the rows
-            self.add_up()
-            for name in SIDES:
-                self.refresh(name, np.arange(self.stores[name].n_rows), learn=False)
+    def errors(
+        self,
+        users: Int64Array,
+        items: Int64Array,
+        codes: Int64Array,
+        sittings: AnyArray | None = None,
+    ) -> Float64Array:
+        """τ υ E(r - o - a·b)² of each rating that is not removed (code -1)."""
+        left, right = self.stores["user"], self.stores["item"]
+        there = codes >= 0
+        users, items = users[there], items[there]
+        mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
+        if self.moods is not None and sittings is not None:
+            mood, spread = self.moods.of(sittings[there])
+            mean, variance = mean + mood, variance + spread
+        weight = left.weight[users] * right.weight[items]
+        return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
+
+    def levels(self) -> Float64Array:
+        """Standardised rating of each code."""
+        return (self.book.values.astype(np.float64) - self.centre) / self.unit
+
+    def error_unit(self, name: str) -> float:
+        """σ² or, where errors on record are of old factors, their mean."""
+        store = self.stores[name]
+        if self.window != 0 or not store.totals[1] > 0.0:
+            return float(self.noise)
+        return float(store.totals[1] / max(float(store.totals[3]), 1.0))
+
+    # -- queries ---------------------------------------------------------------------------------
 
     @property
     def is_online(self) -> bool:
@@ -362,11 +286,11 @@ class OnlineState(Undoable):
 
     def current_moments(self, name: str) -> Moments:
         """Moments of a side's rows; those without a rating are what their features say."""
-        online_features.welcome(self, name)
+        set_newcomers(self, name)
         return self.sides[name].moments
 
     def with_stranger(self, name: str) -> Moments:
-        """Moments of a side's rows, in place, and at the end of one that nothing is known of."""
+        """Moments of a side's rows, in place, and those of an unknown row at the end."""
         moments = self.stores[name].moments_and(*self.sides[name].stranger)
         self.point(name)  # the rows may have moved to make room
         return moments
@@ -378,10 +302,10 @@ class OnlineState(Undoable):
 
     def row_ratings(
         self, name: str, row: int, *, as_given: bool = False
-    ) -> tuple[npt.NDArray[np.int32], Float64Array]:
+    ) -> tuple[Int32Array, Float64Array]:
         """Rows of the other side that a row has rated, ascending, and the standardised ratings.
 
-        They are those in the history, less moods unless they are to be ``as_given``.
+        They are those on record, less moods unless they are to be ``as_given``.
         """
         history = self.stores[name].history
         others, codes = history.row(row)
@@ -393,10 +317,7 @@ class OnlineState(Undoable):
         return others[order], values[order]
 
     def bound_terms(self, squared_error: float | None = None) -> dict[str, float]:
-        """Return the lower bound by term, of the ratings on record.
-
-        Their ``squared_error`` is added up where it is not given.
-        """
+        """Return the lower bound by term; the ``squared_error`` is computed unless given."""
         if squared_error is None:
             squared_error = self.squared_error
         counts = {name: self.counts(name) for name in SIDES}
@@ -406,281 +327,42 @@ class OnlineState(Undoable):
         return terms
 
     def current_sides(self) -> dict[str, Side]:
-        """Return the sides with the leverage of their rows as they are now; none is changed."""
+        """Return the sides with the current leverage of their rows; none is changed."""
         sides = dict(self.sides)
         for name in self.features:
             side, store = self.sides[name], self.stores[name]
-            if (
-                side.regression is not None and store.information.any()
-            ):  # or rows do not follow V yet
+            # Without information rows do not follow V yet.
+            if side.regression is not None and store.information.any():
                 sides[name] = copy(side)
                 sides[name].regression = side.regression.with_leverage(
                     float(store.information @ store.leverage)
                 )
         return sides
 
-    # -- learning --------------------------------------------------------------------------------
+    def range_on_record(self) -> ObservedRange | None:
+        """Range of all ratings on record."""
+        return ObservedRange.of(self.book.values, self.stores["user"].history.to_rows()[2])
 
-    def add_rows(self, name: str, n: int) -> None:
-        """Add rows that nothing is known of; they wait for their first rating."""
-        if n > 0:
-            add_rows(self.stores[name], self.sides[name], n, self.start_scale, self.rng)
-            online_features.expect(self, name, self.stores[name].n_rows - n)
-            self.point(name)
-            if name == "user" and self.moods is not None:
-                self.moods.add_raters(n)
-
-    def absorb(
-        self, users: Int64Array, items: Int64Array, codes: Int64Array, previous: Int64Array,
-        times: Int64Array | None = None, *, learn: bool = True,
-    ) -> int:  # fmt: skip
-        """Learn a batch of ratings at once, and return how many are of pairs not rated before.
-
-        A code of -1 takes the ``previous`` one out. Rows and codes are all known; no pair is there
-        twice. ``times`` are looked at where there are moods, and must be there then.
-        """
-        rows, begun = {"user": users, "item": items}, guards.refreshes(self)
-        self.keep_batch(rows)
-        added = self._reserve(rows)
-        bound = {name: binding.rows(self, name) for name in SIDES}
-        if self.window != 0:
-            if not self.options.counts_repeats:
-                kept = self.recall(users, items)
-                previous = kept if self.is_complete else np.where(kept >= 0, kept, previous)
-            self.keep_changed(rows, previous >= 0)
-        seated = online_moods.seat(self, users, items, codes, previous, times)
-        if self.knows_total:
-            gone = self._errors(users, items, previous, seated.before).sum()
-            come = self._errors(users, items, codes, seated.now).sum()
-            self.total[:] = self.total[0] + come - gone, max(self.total[1], come, gone)
-        is_new = np.zeros(codes.size, np.int64)
-        self.seen += codes.size
-        for name in SIDES:
-            other = OTHER[name]
-            at_hand = bound[name], bound[other], binding.rules(self)
-            binding.kernel(self, "record_all")(
-                rows[name], rows[other], codes, previous, *at_hand,
-                self.options.forgetting[name], is_new, binding.outer(self), seated.now,
-            )  # fmt: skip
-            if name == "user" and seated.touched.size:
-                online_moods.smooth(self, seated.touched)
-            if not self.is_complete and (previous >= 0).any():
-                make_possible(self.stores[name], np.unique(rows[name][previous >= 0]))
-            self.refresh(name, self._due(name, rows[name]), learn=learn, bound=at_hand)
-        if guards.observe(self, codes[codes >= 0], previous[previous >= 0], begun):
-            guards.settle(self, {name: distinct(rows[name]) for name in SIDES})
-        if self.window > 0:
-            eviction.retire(self, added)
-        jumps.remember(self, users, items, codes)
-        if learn:
-            errors = None
-            if self.window == 0:
-                columns = users, items, codes, *([seated.now] if seated.now.size else [])
-                errors = self._errors(*updates.sample(self.rng, *columns))
-            online_moods.learn_when_due(self)
-            updates.learn_noise(self, "item", errors, int((codes >= 0).sum()))
-            updates.learn_priors(self)
-            updates.refresh_stale(self, codes.size)
-        self._end(learn=learn)
-        return int(is_new.sum())
-
-    @property
-    def lists_all(self) -> bool:
-        """Whether every rating is still listed, whatever the history may evict later."""
-        store = self.stores["user"]
-        return bool((store.count == store.history.length).all())
-
-    @property
-    def block(self) -> int:
-        """How many ratings of a stream may pass between updates of the communities."""
-        return int(np.clip(self.seen // 100, 20, BLOCK))
-
-    def recall(self, users: Int64Array, items: Int64Array, values: Any = None) -> Int64Array:
-        """Return the code that each pair has in the history, -1 where it has none.
-
-        Where a pair may be listed several times, it is that of a rating of these ``values``; they
-        are compared in float32 too, which ratings may have been given or kept in.
-        """
-        codes = np.full(users.size, -1, np.int64)
-        binding.kernel(self, "recall_all")(users, items, binding.rows(self, "user"), codes)
-        if self.options.counts_repeats and values is not None:
-            for k in np.flatnonzero(codes >= 0):
-                others, listed = self.stores["user"].history.row(int(users[k]))
-                there = listed[others == items[k]]
-                kept, wanted = self.book.values[there], np.float64(values[k])
-                match = there[(kept == wanted) | (kept == np.float32(wanted))]
-                codes[k] = match[-1] if match.size else -1
-        return codes
-
-    def _replaced(
-        self, users: Int64Array, items: Int64Array, codes: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """Codes that a part of a stream adds to the ratings on record, and those it replaces.
-
-        Without a full history nobody asks for them, and both are empty.
-        """
-        if not self.is_complete:
-            return codes[:0], codes[:0]
-        if self.options.counts_repeats:
-            return codes, codes[:0]
-        before = self.recall(users, items)
-        pairs = users * np.int64(self.stores["item"].n_rows) + items
-        first = np.unique(pairs, return_index=True)[1]
-        last = pairs.size - 1 - np.unique(pairs[::-1], return_index=True)[1]
-        before = before[first]
-        return codes[last], before[before >= 0]
-
-    def predict_then_learn(
-        self,
-        users: Int64Array,
-        items: Int64Array,
-        codes: Int64Array,
-        times: Int64Array | None = None,
-    ) -> tuple[Float64Array, Int64Array]:
-        """Learn ratings one after the other; return what was expected of each, and its ticks.
-
-        ``times`` are looked at where there are moods, and must be there then.
-        """
-        when = np.zeros(0, np.int64) if times is None else times
-        forecasts, errors = np.empty(codes.size), np.empty(codes.size)
-        spent = np.zeros(codes.size, np.int64)
-        # Stale rows take turns, at most a block of them at a time.
-        step = max(int(BLOCK / max(self.options.refresh, 1.0)), 1)
-        for begin in range(0, codes.size, step):
-            part = slice(begin, begin + step)
-            self.keep_stream(users[part], items[part])
-            self._reserve({"user": users[part], "item": items[part]})
-            replaced = self._replaced(users[part], items[part], codes[part])
-            begun = guards.refreshes(self)
-            rows = {name: binding.rows(self, name) for name in SIDES}
-            common = {name: binding.shared(self, name) for name in SIDES}
-            binding.kernel(self, "stream")(
-                users[part], items[part], codes[part], rows["user"], rows["item"],
-                common["user"], common["item"], binding.rules(self),
-                forecasts[part], errors[part], spent[part],
-                *(binding.scratch(rows[name], common[name]) for name in SIDES),
-                binding.outer(self), when[part], binding.sittings(self),
-            )  # fmt: skip
-            self.seen += errors[part].size
-            jumps.remember(self, users[part], items[part], codes[part])
-            for name in SIDES:
-                self.sides[name].refresh(self.stores[name].statistics)
-                if updates.is_due(self, name):
-                    updates.learn_row_scales(self, name)
-            if guards.observe(self, *replaced, begun):
-                guards.settle(self, {"user": distinct(users[part]), "item": distinct(items[part])})
-            online_moods.learn_when_due(self)
-            updates.learn_noise(self, "user", errors[part] if self.window == 0 else None)
-            updates.learn_priors(self)
-            updates.refresh_stale(self, errors[part].size)
-            self._end()
-        return forecasts, spent
-
-    def _end(self, *, learn: bool = True) -> None:
-        """Take note that something was learnt; begin anew or open directions where that is due."""
-        self.changes += 1
-        if self.is_buffering and self.n_ratings > self.options.buffer:
-            eviction.end_buffering(self)
-        if not learn:
-            return
-        if is_young(self):
-            if self.seen >= self.restart_at:
-                adoption.start_again(self)
-        else:
-            if directions.is_widening_due(self):
-                directions.widen_priors(self)
-            if directions.is_opening_due(self):
-                directions.open_directions(self)
-
-    def refresh(
-        self, name: str, rows: Int64Array, *, learn: bool = True, bound: Any = None
-    ) -> None:
-        """Bring these rows, then the communities of their side, to their optimum.
-
-        ``bound`` are both sides' rows and the rules as kernels take them, where they are at hand.
-        """
-        side, store = self.sides[name], self.stores[name]
-        is_all = rows.size == store.n_rows
-        self._refresh_rows(name, rows, learn, bound)
-        if is_all:
-            if learn and online_features.learn(self, name):
-                self._refresh_rows(name, rows, learn, None)
-            online_features.regress(self, name)
-        if store.totals[2] - self.followed[name] >= FOLLOW * store.n_rows:
-            self.followed[name] = float(store.totals[2])
-            side.refresh()
-
-    def _refresh_rows(self, name: str, rows: Int64Array, learn: bool, bound: Any) -> None:
-        self.keep(name, rows, REFRESHED)
-        own, other, rules = bound or (*self._pair(name), binding.rules(self))
-        common = binding.shared(self, name)
-        memory = binding.scratch(own, common)
-        binding.kernel(self, "refresh_all")(rows, own, other, common, rules, memory)
-        side, store = self.sides[name], self.stores[name]
-        store.met[rows] = int(self.stores[OTHER[name]].totals[2])
-        if learn and updates.is_due(self, name):
-            updates.learn_row_scales(self, name, all_fresh=rows.size == store.n_rows)
-        side.statistics = store.statistics
-
-    def _due(self, name: str, rows: Int64Array) -> Int64Array:
-        """Return which rows, of those that ratings were recorded for, are to be refreshed now."""
-        touched, store, other = distinct(rows), self.stores[name], OTHER[name]
-        wait = binding.patience(self.options, self.window, name)
-        if wait == 0.0:
-            return touched
-        changed = self.stores[other].totals[2] - store.met[touched]
-        is_due = changed > binding.CHANGE * self.stores[other].n_rows
-        due: Int64Array = touched[is_due | (store.pending[touched] > wait * store.count[touched])]
-        return due
-
-    # -- shared parameters -----------------------------------------------------------------------
-
-    def _errors(
-        self, users: Int64Array, items: Int64Array, codes: Int64Array, seats: Any = None
-    ) -> Float64Array:
-        """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
-        return updates.errors(self, users, items, codes, seats)
-
-    # -- for the kernels -------------------------------------------------------------------------
-
-    def _reserve(self, rows: dict[str, Int64Array]) -> dict[str, tuple[Int64Array, Int64Array]]:
-        """Make room for ratings; return each side's rows, and how many are recorded for each."""
-        added: dict[str, tuple[Int64Array, Int64Array]] = {}
-        if self.moods is not None:
-            histories = [store.history for store in self.stores.values()]
-            if not self.moods.has_room(rows["user"].size):
-                self.keep_sittings()
-            self.moods.reserve(rows["user"].size, histories)
-        if self.window == 0:
-            return added
-        self.even_codes()
-        for name, own in rows.items():
-            added[name] = (own, ONE) if own.size == 1 else np.unique(own, return_counts=True)
-            self.stores[name].history.reserve(*added[name], len(self.book))
-        self.even_codes()
-        return added
-
-    def levels(self) -> Float64Array:
-        """Standardised rating of each code."""
-        return (self.book.values.astype(np.float64) - self.centre) / self.unit
-
-    def _pair(self, name: str) -> tuple[Any, Any]:
-        return binding.pair(self, name)
-
-    def error_unit(self, name: str) -> float:
-        """σ² or, where errors on record are of factors long gone, their mean."""
-        store = self.stores[name]
-        if self.window != 0 or not store.totals[1] > 0.0:
-            return float(self.noise)
-        return float(store.totals[1] / max(float(store.totals[3]), 1.0))
+    # -- consistency -----------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "journal": None}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
-        self.__dict__.update(values)
+        for name, value in values.items():
+            setattr(self, name, value)
         for name in SIDES:  # a copy's sides must be those of its own stores
             self.point(name)
+
+    def point(self, name: str) -> None:
+        """Let a side's arrays be those of its store."""
+        side, store, features = self.sides[name], self.stores[name], self.features.get(name)
+        side.moments, side.membership = store.moments, store.membership
+        if features is not None and features.rests is not None and side.regression is not None:
+            solver = variance_solver(side.regression)
+            side.online_shift = OnlineShift(store.shift, *features.rests, solver)
+        if side.noise_scales is not None:
+            side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
 
     def even_codes(self) -> None:
         """Hold the codes of both sides in as many bits."""
@@ -689,10 +371,340 @@ class OnlineState(Undoable):
             for history in histories:
                 history.widen()
 
-    def point(self, name: str) -> None:
-        """Let a side's arrays be those of its store."""
-        side, store = self.sides[name], self.stores[name]
-        side.moments, side.membership = store.moments, store.membership
-        online_features.point(self, name)
-        if side.noise_scales is not None:
-            side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
+
+# -- undo ----------------------------------------------------------------------------------------
+
+
+def savepoint(state: OnlineState) -> int:
+    """Return a mark for `back_to`, which restores everything to the bit; they may be nested.
+
+    Small things are copied at once. Rows, their histories and moods are copied when one of the
+    functions below announces that they will change.
+    """
+    journal = state.journal
+    if journal is None or not journal.is_open:
+        state.journal = journal = Journal()
+    mark = journal.mark()
+    mappings: list[dict[Any, Any]] = [vars(state), vars(state.book), *mappings_in(state)]
+    mappings += [vars(side) for side in state.sides.values()]
+    for features in state.features.values():
+        mappings += [vars(features), features.later]
+    arrays = [state.total]
+    for store in state.stores.values():
+        arrays += [store.size, store.first, store.scatter, store.totals]
+        journal.add(store.mark())
+        journal.add(store.history.mark())
+    journal.add(mappings_of(mappings))
+    journal.add(content_of(*arrays))
+    journal.add(generator_state(state.rng))
+    if state.moods is not None:
+        journal.add(state.moods.mark())
+    return mark
+
+
+def mappings_in(state: OnlineState) -> list[dict[Any, Any]]:
+    """Return the dictionaries that a state and its clocks hold."""
+    clocks = vars(state.clocks)
+    return [
+        clocks,
+        *(own for held in (vars(state), clocks) for own in held.values() if isinstance(own, dict)),
+    ]
+
+
+def back_to(state: OnlineState, mark: int) -> None:
+    """Undo everything since a `savepoint`, which can be used once more."""
+    assert state.journal is not None
+    state.journal.undo(mark)
+
+
+def release(state: OnlineState, mark: int) -> None:
+    """Keep what was done since a `savepoint`, unless an earlier one is gone back to."""
+    if mark == 0 and state.journal is not None:
+        state.journal.close()
+
+
+def _open_journal(state: OnlineState) -> Journal | None:
+    journal = state.journal
+    return journal if journal is not None and journal.is_open else None
+
+
+def keep(
+    state: OnlineState,
+    name: str,
+    rows: Int64Array | None = None,
+    only: Collection[str] = ALL_ARRAYS,
+) -> None:
+    """Announce that rows of a side, or all, will change in some of the `RowArrays`."""
+    journal, store = _open_journal(state), state.stores[name]
+    if journal is None or journal.has(ALL_ARRAYS, store):
+        return
+    only = tuple(only)
+    if rows is None:
+        if journal.once(only, store):
+            store.keep_all(journal, only)
+    elif rows.size:
+        store.keep(journal, rows, only)
+
+
+def keep_evicted(
+    state: OnlineState, name: str, rows: Int64Array, n: Int64Array, *, back: bool = False
+) -> None:
+    """Announce that ratings outside the newest of these rows will be evicted.
+
+    That changes the rows and those of the other side; see `History.outside`.
+    """
+    journal = _open_journal(state)
+    if journal is not None:
+        partners = state.stores[name].history.outside(rows, n, state.window, back=back)
+        if partners.size:
+            state.stores[OTHER[name]].keep(journal, partners, SUMS, lists=WHOLE)
+
+
+def keep_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
+    """Announce that the moods of these raters, or of all, will change."""
+    journal = _open_journal(state)
+    if journal is not None and state.moods is not None:
+        if raters is not None and raters.size == state.moods.n_raters:
+            raters = None
+        if raters is not None or journal.once(None, state.moods):
+            journal.add(state.moods.keep(raters))
+
+
+def keep_sittings(state: OnlineState) -> None:
+    """Announce that sittings will be renumbered."""
+    journal = _open_journal(state)
+    if journal is not None:
+        keep_moods(state)
+        journal.add(content_of(*(store.history.sitting for store in state.stores.values())))
+
+
+def keep_batch(state: OnlineState, rows: dict[str, Int64Array]) -> None:
+    """Announce that a batch of ratings of these rows of each side will be learnt."""
+    journal, window = _open_journal(state), state.window
+    if journal is None:
+        return
+    lists = 0 if window == 0 else WHOLE if window > 0 else PLACE
+    for name, own in rows.items():
+        touched = distinct(own)
+        # One row that is refreshed at once is kept in one step rather than two.
+        is_refreshed = touched.size == 1 and patience(state, name) == 0.0
+        names = ALL_ARRAYS if is_refreshed else RECORDED
+        state.stores[name].keep(journal, touched, names, lists=lists)
+
+
+def keep_changed(state: OnlineState, rows: dict[str, Int64Array], is_changed: BoolArray) -> None:
+    """Announce which ratings of a batch replace or remove one that is listed."""
+    journal = _open_journal(state)
+    if journal is not None and state.is_complete and is_changed.any():
+        for name, own in rows.items():
+            state.stores[name].keep(journal, distinct(own[is_changed]), (), lists=WHOLE)
+
+
+def keep_stream(state: OnlineState, users: Int64Array, items: Int64Array) -> None:
+    """Announce that ratings of these pairs will be learnt one after the other."""
+    journal, window = _open_journal(state), state.window
+    if journal is None:
+        return
+    for name, own in (("user", users), ("item", items)):
+        touched, counts = np.unique(own, return_counts=True)
+        state.stores[name].keep(journal, touched, lists=WHOLE if window != 0 else 0)
+        if window > 0:
+            keep_evicted(state, name, touched, counts, back=True)
+    keep_moods(state, distinct(users))
+
+
+def set_newcomers(state: OnlineState, name: str) -> None:
+    """Set rows without a rating to the current prediction from their features."""
+    features, store, side = state.features.get(name), state.stores[name], state.sides[name]
+    if features is None or not features.waiting.size:
+        return
+    rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
+    keep(state, name, rows, only=("mean", "second"))
+    features.waiting = rows
+    store.mean[rows], store.second[rows] = side.stranger
+    found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
+    if found:
+        moments = newcomer_moments(side, csr_array(vstack([*found.values()])), store.count)
+        store.mean[[*found]], store.second[[*found]] = moments.mean, moments.second
+
+
+# -- arguments of kernels: `hemf.kernels.structures` ---------------------------------------------
+
+
+def kernel(state: OnlineState, called: str) -> Kernel:
+    """Return a kernel for the storage of a state."""
+    from hemf.kernels import online
+
+    store = state.stores["user"]
+    found: Kernel = getattr(online, called).compiled(store.mean.dtype, store.history.code.dtype)
+    return found
+
+
+def batch_kernels(options: OnlineOptions) -> list[str]:
+    """Return the names of the kernels that adopt a fit and learn a batch."""
+    always = ["keep_all", "record_all", "refresh_all"]
+    if options.window == 0:
+        return [*always, "settle_all"]
+    return [*always, "recall_all", *(["settle_all", "retire_all"] if options.window > 0 else [])]
+
+
+def is_ready(options: OnlineOptions, dtype: npt.DTypeLike) -> bool:
+    """Whether the kernels that learn a batch have been compiled on this machine before."""
+    from hemf.kernels import online
+
+    return all(getattr(online, called).is_ready(dtype) for called in batch_kernels(options))
+
+
+def make_ready(state: OnlineState) -> None:
+    """Load the kernels that learn a batch, which takes longer than to learn one."""
+    for called in batch_kernels(state.options):
+        kernel(state, called)
+    nothing = np.empty(0, np.int64)
+    left, right = (state.stores[name].moments for name in OTHER)
+    pair_moments(left, right, nothing, nothing, variance=True)
+    journal = Journal()
+    for store in state.stores.values():
+        store.history.reserve(nothing, nothing)
+        store.keep(journal, nothing)
+    journal.close()
+
+
+def rows(state: OnlineState, name: str) -> Rows:
+    """Return a side's rows and ratings, in place."""
+    from hemf.kernels.structures import Rows
+
+    store = state.stores[name]
+    history = store.history
+    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code", "sitting")}
+    return Rows(**store.in_use(), **lists)
+
+
+def pair(state: OnlineState, name: str) -> tuple[Rows, Rows]:
+    """Return a side's rows and those of the other."""
+    return rows(state, name), rows(state, OTHER[name])
+
+
+def rules(state: OnlineState) -> Rules:
+    """Return the settings of both sides."""
+    from hemf.kernels.structures import Rules
+
+    options, dtype = state.options, state.stores["user"].mean.dtype
+    return Rules(
+        levels=state.levels().astype(dtype),
+        noise=float(state.noise),
+        window=state.window,
+        repeats=int(options.counts_repeats),
+        renewal=float(state.renewal),
+        least_share=options.least_share,
+        thorough=int(options.thorough),
+        total=state.total,
+        moods=sittings(state).moods,
+    )
+
+
+def sittings(state: OnlineState) -> Sittings:
+    """Return raters' moods, in place; empty without moods."""
+    if state.moods is None:
+        return no_sittings(state.stores["user"].mean.dtype)
+    return state.moods.arrays()
+
+
+@cache
+def no_sittings(dtype: np.dtype[Any]) -> Sittings:
+    """Return the argument of kernels without moods."""
+    from hemf.kernels.moods import WIDTH
+    from hemf.kernels.structures import Sittings
+
+    whole = np.zeros(0, np.int64)
+    return Sittings(
+        table=np.zeros((0, WIDTH), dtype),
+        moods=np.zeros((0, 2), dtype),
+        time=whole,
+        links=np.zeros((0, 3), np.int32),
+        last=whole,
+        smoothed=whole,
+        used=whole,
+        prior=np.zeros(0),
+    )
+
+
+def community_arguments(side: Side) -> dict[str, Any]:
+    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
+    communities, scales = side.communities, side.noise_scales
+    blocks = None if side.regression is None else side.regression.coefficient_blocks
+    logs = None if blocks is None else blocks.logs
+    is_one = communities.count == 1  # of which every row is a member
+    return {
+        "precision": np.ascontiguousarray(communities.precision),
+        "natural_mean": np.ascontiguousarray(communities.natural_mean),
+        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
+        "free": side.layout.free,
+        "pinned": side.layout.pinned,
+        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
+        "expected": expected_row(communities, side.layout),
+        "how_many": np.zeros((0, side.layout.order))
+        if blocks is None or logs is None
+        else np.ascontiguousarray(blocks.how_many),
+        "logs": np.zeros(0) if logs is None else logs.array,
+    }
+
+
+def patience(state: OnlineState, name: str) -> float:
+    """Return what part of a row's ratings may wait until it is refreshed."""
+    if state.options.thorough:
+        return 0.0
+    return PATIENCE[name] * (UNLISTED if state.window == 0 else 1.0)
+
+
+def shared(state: OnlineState, name: str) -> Shared:
+    """Return a side's communities, and their statistics in place."""
+    from hemf.kernels.structures import Shared
+
+    store = state.stores[name]
+    return Shared(
+        **community_arguments(state.sides[name]),
+        size=store.size,
+        first=store.first,
+        scatter=store.scatter,
+        totals=store.totals,
+        error_unit=state.error_unit(name),
+        spread=mean_covariance(state, OTHER[name]),
+        keep=float(state.options.forgetting[name]),
+        patience=patience(state, name),
+        change=CHANGE * state.stores[OTHER[name]].n_rows,
+    )
+
+
+def mean_covariance(state: OnlineState, name: str) -> Array:
+    """Posterior covariance of a side's rows, the mean over ratings, packed.
+
+    It is needed where no rating is listed, and is zero elsewhere.
+    """
+    store = state.stores[name]
+    if state.window != 0 or not store.n_rows:
+        return np.zeros(store.layout.packed, store.mean.dtype)
+    known = store.mean_covariance
+    if known is None or state.clocks.due("covariance", name):
+        rows, columns = lower_triangle(store.layout.total)
+        share = (store.count / max(float(store.count.sum()), 1.0)).astype(store.mean.dtype)
+        mean = store.mean
+        products = (mean * share[:, None]).T @ mean
+        known = (share @ store.second - products[rows, columns]).astype(store.mean.dtype)
+        store.mean_covariance = known
+        state.clocks.done("covariance", name)
+    return known
+
+
+def scratch(own: Rows, common: Shared) -> Scratch:
+    """Return working memory for refreshes of a side's rows."""
+    from hemf.kernels import structures
+
+    return structures.scratch(own, common)
+
+
+def outer(state: OnlineState) -> Outer:
+    """Return working memory for sums."""
+    from hemf.kernels import structures
+
+    store = state.stores["user"]
+    return structures.outer(store.mean, store.second)

@@ -1,47 +1,401 @@
-"""What is kept of one side's rows while ratings arrive: arrays that double as rows are added."""
+"""What is on record while ratings arrive: rating values, each side's ratings and its rows.
+
+A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, the
+position of its value in a `RatingBook`. With more than 65,536 different values codes take 4 bytes.
+Where raters have moods, each side also holds the number of the rating's sitting, 4 bytes.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from hemf._typing import Array, Float64Array, Int64Array
+from hemf._arrays import with_room
+from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Prior, Statistics
 from hemf.model.layout import Layout, lower_triangle, pack, unpack
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Moments, Side
-from hemf.online.history import History
 from hemf.online.journal import Journal, Undo, content_of, restore
+from hemf.online.options import MOST_PARTS
 
-if TYPE_CHECKING:
-    from hemf.online.state import OnlineState
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+Kernel: TypeAlias = Callable[..., Any]
+
+NARROW_CODES = 65_536  # as many codes fit into 16 bits
+MIN_ROOM = 16  # rows, entries or values
+RECENT_VALUES = 1024
+WIDE = 1.0  # variance of factors under the wide prior
 
 
-LEAST_ROOM = 16  # rows
-MOST_PARTS = 4
-"""Communities that a row can belong to at once while it learns online, its likeliest ones."""
+def distinct(rows: Int64Array) -> Int64Array:
+    """Return the rows that occur, ascending.
+
+    >>> distinct(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    if rows.size < 2:
+        return rows
+    # Several times as fast as `np.unique` for a thousand rows.
+    ascending = np.sort(rows)
+    is_first = np.ones(rows.size, bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
+    return ascending[is_first]
+
+
+def row_of_each(indptr: Int64Array) -> Int64Array:
+    """Return the row of each entry of compressed rows.
+
+    >>> row_of_each(np.array([0, 2, 2, 3])).tolist()
+    [0, 0, 2]
+    """
+    return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+
+
+class RatingBook:
+    """The distinct rating values in float64, numbered in the order in which they were first seen.
+
+    >>> book = RatingBook()
+    >>> book.codes(np.float32([4, 3.5, 4])).tolist(), book.values.tolist()
+    ([0, 1, 0], [4.0, 3.5])
+    >>> book.known(np.float32([3.5, 2])).tolist(), len(book)
+    ([1, -1], 2)
+    """
+
+    def __init__(self) -> None:
+        self._values: Float64Array = np.empty(0, np.float64)
+        self._count = 0
+        # Most values are in the long index, the latest in a short one: otherwise each new value
+        # could move millions.
+        self._long = self._recent = _Index.empty()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def values(self) -> Float64Array:
+        """The value of each code; valid until values are added or removed."""
+        return self._values[: self._count]
+
+    def known(self, values: Array) -> Int64Array:
+        """Return the code of each value, -1 for those not in the book."""
+        wanted = values.astype(np.float64, copy=False)
+        codes = self._recent.find(wanted)
+        if len(self._long.values):
+            missed = np.flatnonzero(codes < 0)
+            if len(missed):
+                codes[missed] = self._long.find(wanted[missed])
+        return codes
+
+    def codes(self, values: Array) -> Int64Array:
+        """Return the code of each value; new values are added."""
+        codes = self.known(values)
+        new = codes < 0
+        if new.any():
+            self._add(values[new].astype(np.float64))
+            codes = self.known(values)
+        return codes
+
+    def truncate(self, count: int) -> None:
+        """Remove all values but the first ``count``.
+
+        >>> book = RatingBook()
+        >>> _ = book.codes(np.float32([4])), book.codes(np.float32([3, 5]))
+        >>> book.truncate(1)
+        >>> book.values.tolist(), book.known(np.float32([5, 4])).tolist()
+        ([4.0], [-1, 0])
+        """
+        if count < self._count:
+            self._long, self._recent = self._long.below(count), self._recent.below(count)
+            self._count = count
+
+    def _add(self, values: Float64Array) -> None:
+        distinct, first = np.unique(values, return_index=True)
+        rank = np.empty(len(first), np.uint32)
+        rank[np.argsort(first)] = np.arange(len(first))
+        count = self._count + len(distinct)
+        stored = with_room(self._values, self._count, count)
+        stored[self._count + rank.astype(np.int64)] = distinct
+        long = self._long
+        recent = self._recent.merged(_Index(distinct, rank + np.uint32(self._count)))
+        if len(recent.values) > max(RECENT_VALUES, 8 * int(len(long.values) ** 0.5)):
+            long, recent = long.merged(recent), _Index.empty()
+        self._values, self._long, self._recent = stored, long, recent
+        self._count = count
+
+
+class _Index(NamedTuple):
+    """Values in ascending order, each with its code."""
+
+    values: Float64Array
+    codes: npt.NDArray[np.uint32]
+
+    @classmethod
+    def empty(cls) -> _Index:
+        return cls(np.empty(0, np.float64), np.empty(0, np.uint32))
+
+    def find(self, wanted: Float64Array) -> Int64Array:
+        if not len(self.values):
+            return np.full(len(wanted), -1)
+        place = self.values.searchsorted(wanted)
+        codes = self.codes.take(place, mode="clip").astype(np.int64)
+        codes[self.values.take(place, mode="clip") != wanted] = -1
+        return codes
+
+    def merged(self, other: _Index) -> _Index:
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(values, kind="stable")  # of two sorted parts, a mere merge
+        return _Index(values[order], np.concatenate([self.codes, other.codes])[order])
+
+    def below(self, count: int) -> _Index:
+        kept = self.codes < count
+        return _Index(self.values[kept], self.codes[kept])
+
+
+class History:
+    """The ratings of one side: for each row a list of (row of the other side, code), newest last.
+
+    Kernels read and change the lists through ``start``, ``length``, ``other`` and ``code`` (see
+    `hemf.kernels.record`), which are valid until the next `reserve`, `add_rows` or `widen`.
+
+    >>> history = History.from_rows(np.array([0, 2, 3]), np.array([7, 5, 7]), np.array([0, 1, 1]))
+    >>> history.row(0)
+    (array([7, 5], dtype=int32), array([0, 1], dtype=uint16))
+    >>> history.n_rows, history.n_ratings, history.other.nbytes + history.code.nbytes
+    (2, 3, 18)
+    """
+
+    other: Int32Array
+    """Pool of the lists' rows of the other side."""
+    code: Codes
+    """Pool of the lists' codes, 16 bits each or, after `widen`, 32."""
+    sitting: Int32Array
+    """Pool of the lists' sittings; empty without moods."""
+
+    def __init__(self, n_rows: int = 0, *, has_sittings: bool = False) -> None:
+        self._lists: Int64Array = np.zeros((3, n_rows), np.int64)
+        self._count = n_rows
+        # In an array, so that the kernel that moves lists updates it too: an interruption must
+        # not come between.
+        self._used: Int64Array = np.zeros(1, np.int64)
+        self.other, self.code = np.empty(0, np.int32), np.empty(0, np.uint16)
+        self.sitting, self.has_sittings = np.empty(0, np.int32), has_sittings
+
+    @classmethod
+    def from_rows(
+        cls,
+        indptr: Int64Array,
+        indices: AnyArray,
+        codes: AnyArray,
+        sittings: AnyArray | None = None,
+    ) -> History:
+        """Hold the lists ``indptr[i]`` to ``indptr[i + 1]`` of ``indices`` and ``codes``."""
+        history = cls(len(indptr) - 1, has_sittings=sittings is not None)
+        if sittings is not None:
+            history.sitting = np.array(sittings, np.int32)
+        wide = len(codes) > 0 and int(codes.max()) >= NARROW_CODES
+        history._lists[0] = indptr[:-1]
+        history._lists[1:] = np.diff(indptr)
+        history._used[0] = len(indices)
+        history.other = np.array(indices, np.int32)
+        history.code = np.array(codes, np.uint32 if wide else np.uint16)
+        return history
+
+    @property
+    def start(self) -> Int64Array:
+        """Where in the pools each row's list begins."""
+        return self._lists[0, : self._count]
+
+    @property
+    def length(self) -> Int64Array:
+        """How many entries each row has."""
+        return self._lists[1, : self._count]
+
+    @property
+    def room(self) -> Int64Array:
+        """How many entries each row's list can have where it is."""
+        return self._lists[2, : self._count]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self._count
+
+    @property
+    def n_ratings(self) -> int:
+        """How many entries all rows have together."""
+        return int(self.length.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the lists, room to grow included."""
+        pools = self.other.nbytes + self.code.nbytes + self.sitting.nbytes
+        return self._lists.nbytes + pools
+
+    def add_rows(self, n: int) -> None:
+        """Add n rows without entries."""
+        lists, count = self._lists, self._count + n
+        if count > lists.shape[1]:
+            grown = np.zeros((3, max(count, 2 * lists.shape[1], MIN_ROOM)), np.int64)
+            grown[:, : self._count] = lists[:, : self._count]
+            self._lists = grown
+        self._count = count
+
+    def reserve(self, rows: Int64Array, extra: Int64Array, n_codes: int = 0) -> None:
+        """Make room for ``extra[k]`` more entries in ``rows[k]``, all rows being different.
+
+        Codes are widened where ``n_codes`` different ones would not fit. Lists that outgrow their
+        room move to the end of the pools or, where these are full, all lists to larger pools.
+
+        >>> history = History(2)
+        >>> history.reserve(np.array([1]), np.array([5]))
+        >>> history.room.tolist()
+        [0, 8]
+        """
+        if n_codes > NARROW_CODES:
+            self.widen()
+        rows, extra = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(extra, np.int64)
+        halves, width = self._halves()
+        lists = self._lists
+        if not _record_kernel("extend")(
+            rows, extra, lists[0], lists[1], lists[2], self._used, self.other, halves, width,
+            self.sitting,
+        ):  # fmt: skip
+            self._rebuild(rows, extra)
+
+    def make_room(self) -> None:
+        """Make room at the end of the pools, where lists that grow move to."""
+        nothing = np.empty(0, np.int64)
+        self._rebuild(nothing, nothing)
+
+    def widen(self) -> None:
+        """Hold codes in 32 bits from now on."""
+        self.code = self.code.astype(np.uint32, copy=False)
+
+    def row(self, row: int) -> tuple[Int32Array, Codes]:
+        """Return a copy of a row's entries: rows of the other side, and codes."""
+        first = int(self.start[row])
+        entries = slice(first, first + int(self.length[row]))
+        return self.other[entries].copy(), self.code[entries].copy()
+
+    def to_rows(self) -> tuple[Int64Array, Int32Array, Codes]:
+        """Return what `from_rows` takes: indptr, indices and codes, without room to grow.
+
+        >>> history = History(3)
+        >>> [part.tolist() for part in history.to_rows()]
+        [[0, 0, 0, 0], [], []]
+        """
+        indptr = np.concatenate([[0], np.cumsum(self.length)])
+        indices, codes, _ = self._gathered(indptr[:-1], int(indptr[-1]))
+        return indptr, indices, codes
+
+    def triples(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return own row, other row and code of each entry, in the order of `to_rows`."""
+        indptr, others, codes = self.to_rows()
+        return row_of_each(indptr), others.astype(np.int64), codes.astype(np.int64)
+
+    def sittings(self) -> Int32Array:
+        """Return the sitting of each entry that `to_rows` returns; empty without moods."""
+        ends = np.cumsum(self.length)
+        last = int(ends[-1]) if ends.size else 0
+        return self._gathered(ends - self.length, last)[2]
+
+    def outside(
+        self, rows: Int64Array, n: Int64Array, window: int, *, back: bool = False
+    ) -> Int64Array:
+        """Return the other rows of entries that leave the newest ``window`` of these rows.
+
+        They are the ``n`` that came before those, for each row. With ``back``, ``n`` are still to
+        come, and all older entries are returned too.
+        """
+        if rows.size == 1 and not back:
+            row = rows.item(0)
+            n_old = self._lists.item(1, row) - window
+            if n_old <= 0:
+                return np.zeros(0, np.int64)
+            end = self._lists.item(0, row) + n_old
+            return distinct(self.other[end - min(n_old, n.item(0)) : end].astype(np.int64))
+        length = self.length[rows]
+        old = np.minimum(length - window + n, length) if back else length - window
+        if not (old > 0).any():
+            return np.zeros(0, np.int64)
+        count = np.maximum(old if back else np.minimum(old, n), 0)
+        first = self.start[rows] + (np.maximum(old, 0) - count)
+        step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return distinct(self.other[np.repeat(first, count) + step].astype(np.int64))
+
+    def arrays(self) -> tuple[Int64Array, Int32Array, npt.NDArray[np.uint16], int, Int32Array]:
+        """Return the lists as `hemf.kernels.undo` takes them."""
+        return self._lists, self.other, *self._halves(), self.sitting
+
+    def mark(self) -> Undo:
+        """Return a function that restores all but the content of the lists: `RowStore.mark`."""
+        return partial(self._back_to, vars(self).copy(), int(self._used[0]))
+
+    def _back_to(self, before: dict[str, Any], end: int) -> None:
+        n = before["_count"]
+        if self._count > n:
+            before["_lists"][:, n : self._count] = 0
+        before["_used"][0] = end
+        restore(vars(self), before)
+
+    def _rebuild(self, rows: Int64Array, extra: Int64Array) -> None:
+        """Move all lists to new pools, a quarter of which is free."""
+        count, lists = self._count, np.zeros_like(self._lists)
+        start, length, room = lists[:, :count]
+        length[:] = self.length
+        end = _record_kernel("lay_out")(rows, extra, length, self.room, start, room)
+        # Looking at all rows has to pay even where most of them are empty.
+        free = max(end // 3, count // 4, MIN_ROOM)
+        other, code, sitting = self._gathered(start, end + free)
+        used = np.array([end])
+        self._lists, self._used, self.other, self.code = lists, used, other, code
+        self.sitting = sitting
+
+    def _gathered(self, start: Int64Array, size: int) -> tuple[Int32Array, Codes, Int32Array]:
+        """Return pools of a size in which the lists begin at ``start``."""
+        other, code = np.empty(size, np.int32), np.empty(size, self.code.dtype)
+        sitting = np.full(size if self.has_sittings else 0, -1, np.int32)
+        halves, width = self._halves()
+        _record_kernel("gather")(
+            self.start, self.length, self.other, halves, width, self.sitting,
+            np.ascontiguousarray(start), other, code.view(np.uint16), sitting,
+        )  # fmt: skip
+        return other, code, sitting
+
+    def _halves(self) -> tuple[npt.NDArray[np.uint16], int]:
+        return self.code.view(np.uint16), self.code.itemsize // 2
+
+
+@cache
+def _record_kernel(name: str) -> Kernel:
+    from hemf.kernels import record
+
+    kernel: Kernel = getattr(record, name).compiled(np.float64)  # whole numbers: one version
+    return kernel
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
 
 SUMS = ("gram", "moment", "square", "settled")
-"""Of ratings that are no longer listed."""
+"""Sums over evicted ratings."""
 COUNTED = ("count", "pending", "chosen")
 RECORDED = (*COUNTED, *SUMS)
 """What changes when a rating is recorded, before its row is refreshed."""
 OF_FEATURES = ("shift", "base", "chosen", "voice")
-"""Tables that are there where features tell of rows."""
+"""Tables that sides with features have."""
 
 
 @dataclass(frozen=True)
 class RowArrays:
-    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`.
-
-    Others are put in the place of all of them at once, so that they have room for as many rows.
-    """
+    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`."""
 
     mean: Array
     second: Array
@@ -72,12 +426,10 @@ class RowArrays:
 
     @classmethod
     def empty(
-        cls, layout: Layout, dtype: Any, *, parts: int, sums: bool, told: Collection[str] = ()
-    ) -> RowArrays:
-        """Return arrays of no rows; ``sums`` keeps what the history does not.
-
-        ``told`` are those `OF_FEATURES` that have columns.
-        """
+        cls, layout: Layout, dtype: npt.DTypeLike, *, parts: int, sums: bool,
+        tables: Collection[str] = (),
+    ) -> RowArrays:  # fmt: skip
+        """Return arrays of no rows, with ``sums`` of evicted ratings and ``tables`` of features."""
         order = layout.order
         width = 1 + order + order * (order + 1) // 2
         return cls(
@@ -103,7 +455,7 @@ class RowArrays:
             settled=np.zeros(0),
             leverage=np.zeros(0),
             information=np.zeros(0),
-            **{name: np.zeros((0, order if name in told else 0)) for name in OF_FEATURES},
+            **{name: np.zeros((0, order if name in tables else 0)) for name in OF_FEATURES},
         )
 
 
@@ -118,13 +470,12 @@ _PARTS = {
 """Parts of a row that `hemf.kernels.undo` does not copy again."""
 PLACE = 8
 WHOLE = 24
-"""Parts of its list: where it is; that, and what is in it."""
-BITS = 5
-"""As in `hemf.kernels.undo`, which is not loaded before it is needed."""
+"""Parts of a row's list: its position; position and content."""
+BITS = 5  # as in `hemf.kernels.undo`, which is loaded when it is needed
 
 
 class _Tables:
-    """Addresses of `RowArrays` for `hemf.kernels.undo`; they hold as long as this object does."""
+    """Addresses of `RowArrays` for `hemf.kernels.undo`; valid while this object lives."""
 
     def __init__(self, arrays: RowArrays) -> None:
         assert all(array.flags.c_contiguous for array in vars(arrays).values())
@@ -133,9 +484,9 @@ class _Tables:
         self._chosen: dict[tuple[str, ...], tuple[Int64Array, int, int, int]] = {}
 
     def chosen(self, names: tuple[str, ...]) -> tuple[Int64Array, int, int, int]:
-        """Return address and row size of the arrays of these names, and the sum of the sizes.
+        """Return address and row size of these arrays, the sum of sizes, and parts.
 
-        Also the parts that they are of, and those that they are all of.
+        Parts are those that they touch, and those that they cover.
         """
         found = self._chosen.get(names)
         if found is None:
@@ -151,7 +502,7 @@ class _Tables:
 
 
 class RowStore:
-    """Rows of one side with their history and what they have given to their communities.
+    """Rows of one side, their ratings, and the statistics of their communities.
 
     >>> store = RowStore(Layout.of("user", n_factors=2, offsets=True), np.float32, sums=False)
     >>> store.add(3, mean=np.ones(4), second=np.ones(10), prior_shape=10.0)
@@ -162,23 +513,23 @@ class RowStore:
     def __init__(
         self,
         layout: Layout,
-        dtype: Any,
+        dtype: npt.DTypeLike,
         *,
         sums: bool,
         communities: int = 1,
         most: int = MOST_PARTS,
-        told: Collection[str] = (),
+        tables: Collection[str] = (),
     ) -> None:
         self.layout = layout
         self.sums = sums
         self.most_parts = most
         self.n_rows = 0
-        self._in_use: dict[str, Any] | None = None
+        self._in_use: dict[str, AnyArray] | None = None
         self._tables: _Tables | None = None
         self.history = History()
         parts = min(most, communities)
         self._arrays = replace(
-            RowArrays.empty(layout, dtype, parts=parts, sums=sums, told=told),
+            RowArrays.empty(layout, dtype, parts=parts, sums=sums, tables=tables),
             membership=np.zeros((0, communities), dtype),
         )
         order = layout.order
@@ -186,6 +537,10 @@ class RowStore:
         self.first = np.zeros((communities, order))
         self.scatter = np.zeros((communities, order * (order + 1) // 2))
         self.totals = np.zeros(4)
+        self.mean_covariance: Array | None = None
+        """Mean posterior covariance over ratings, packed, as of the clock "covariance"."""
+        self.rotated_means: Float64Array | None = None
+        """Row means when the other side's sums were last rotated: `hemf.online.eviction`."""
 
     @property
     def room(self) -> int:
@@ -193,13 +548,18 @@ class RowStore:
         return int(self._arrays.count.size)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the part in use of one of the `RowArrays`; writing to it writes to the store."""
+        """Return one of the `RowArrays`, in place, as far as there are rows."""
         if name not in RowArrays.__dataclass_fields__:
             raise AttributeError(name)
         return self.in_use()[name]
 
-    def in_use(self) -> dict[str, Any]:
-        """All of the `RowArrays` by their names, as far as there are rows."""
+    @property
+    def refreshes(self) -> float:
+        """How many rows have been refreshed so far."""
+        return float(self.totals[2])
+
+    def in_use(self) -> dict[str, AnyArray]:
+        """Return all `RowArrays` by name, in place, as far as there are rows."""
         if self._in_use is None:
             n = self.n_rows
             self._in_use = {name: array[:n] for name, array in vars(self._arrays).items()}
@@ -209,10 +569,13 @@ class RowStore:
         # Copied, the parts in use would be arrays of their own.
         return {**self.__dict__, "_in_use": None, "_tables": None}
 
-    def add(self, n: int, *, mean: Any, second: Any, prior_shape: float) -> None:
-        """Add rows that have no ratings; ``mean`` and ``second`` are what is expected of them."""
+    def add(
+        self, n: int, *, mean: npt.ArrayLike, second: npt.ArrayLike, prior_shape: float
+    ) -> None:
+        """Add rows without ratings, with these expected moments."""
         first, last = self.n_rows, self.n_rows + n
-        self._make_room(last + 1)  # one more than that: see `moments_and`
+        if last + 1 > self.room:  # one more than needed: see `moments_and`
+            self._grow(last + 1)
         new, arrays = slice(first, last), self._arrays  # what is not in use yet is zero
         arrays.mean[new] = mean
         arrays.second[new] = second
@@ -224,7 +587,7 @@ class RowStore:
         self._in_use = None
 
     def begin_sums(self) -> None:
-        """Make room for sums of ratings that the history does not keep; there are none so far."""
+        """Make room for sums of evicted ratings, none so far."""
         arrays, layout = self._arrays, self.layout
         gram = np.zeros((self.room, layout.packed), arrays.mean.dtype)
         moment = np.zeros((self.room, layout.total), arrays.mean.dtype)
@@ -232,24 +595,18 @@ class RowStore:
         self._replace(replace(arrays, gram=gram, moment=moment), self.n_rows)
 
     def reserve(self, n: int) -> None:
-        """Make room for as many rows altogether."""
+        """Make room for n rows altogether."""
         if n > self.room:
             self._grow(n)
 
-    def _make_room(self, n: int) -> None:
-        if n > self.room:
-            self._grow(max(n, 2 * self.room, LEAST_ROOM))
-
     def _grow(self, room: int) -> None:
-        grown = {}
-        for field in fields(RowArrays):
-            old = getattr(self._arrays, field.name)
-            grown[field.name] = new = np.zeros((room, *old.shape[1:]), old.dtype)
-            new[: self.n_rows] = old[: self.n_rows]
+        grown = {
+            name: with_room(array, self.n_rows, room) for name, array in vars(self._arrays).items()
+        }
         self._replace(RowArrays(**grown), self.n_rows)
 
     def _replace(self, arrays: RowArrays, n_rows: int) -> None:
-        """Put other arrays in the place of these, in one step that nothing can interrupt."""
+        """Replace the arrays in one step that nothing can interrupt."""
         self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None, _tables=None)
 
     def keep(
@@ -260,10 +617,10 @@ class RowStore:
         *,
         lists: int = 0,
     ) -> None:
-        """Let a journal put these rows back as they are now.
+        """Let a journal restore these rows as they are now.
 
-        ``names`` are those of the `RowArrays` that will change. Of the rows' lists that is
-        `PLACE` where entries will be added, and `WHOLE` where those there are will change too.
+        ``names`` are the `RowArrays` that will change. ``lists`` is `PLACE` where entries will be
+        added to the rows' lists, and `WHOLE` where existing entries will change too.
         """
         tables = self._tables
         if tables is None or tables.arrays is not self._arrays:
@@ -290,51 +647,43 @@ class RowStore:
             size = end - at
 
     def keep_all(self, journal: Journal, names: Collection[str]) -> None:
-        """Let a journal put these of the `RowArrays` back as they are now."""
+        """Let a journal restore these `RowArrays` as they are now."""
         arrays = self.in_use()
         journal.add(content_of(*(arrays[name] for name in names if arrays[name].size)))
 
     def mark(self) -> Undo:
-        """Return a function that puts back all but the content of the arrays.
+        """Return a function that restores all but the content of the arrays.
 
-        Rows that will be added are taken away: what is not in use is zero.
+        Rows added in the meantime are removed: what is not in use is zero.
         """
         return partial(self._back_to, vars(self).copy())
 
     def _back_to(self, before: dict[str, Any]) -> None:
         n = before["n_rows"]
-        if self.n_rows > n:  # it is put back last, so that this is done again if it must be
+        if self.n_rows > n:  # n_rows is restored last, so that this can be repeated
             for array in vars(before["_arrays"]).values():
                 array[n : self.n_rows] = 0
         restore(vars(self), before)
 
     def moments_and(self, mean: Float64Array, second: Float64Array) -> Moments:
-        """Moments of the rows, in place, with one more at the end that is not one of them.
+        """Return the moments of the rows, in place, with one more row at the end.
 
-        There is always room for it, so that to ask a model moves no array.
+        There is always room for it, so that queries move no array.
         """
         arrays, n = self._arrays, self.n_rows
         arrays.mean[n], arrays.second[n] = mean, second
         return Moments(arrays.mean[: n + 1], arrays.second[: n + 1])
 
     def copy(self) -> RowStore:
-        """Return a store that can change without this one; the history is this one's."""
-        other = copy.copy(self)
-        other._arrays = copy.copy(self._arrays)
-        other._grow(self.room)
-        other.size, other.first = self.size.copy(), self.first.copy()
-        other.scatter, other.totals = self.scatter.copy(), self.totals.copy()
-        return other
+        """Return a copy that shares the history."""
+        return copy.deepcopy(self, {id(self.history): self.history})
 
-    def take_rows(self, arrays: dict[str, Any]) -> None:
-        """Take over arrays of as many rows, by their names in `RowArrays`."""
-        n = len(arrays["count"])
-        taken = vars(self._arrays) | {name: np.asarray(array) for name, array in arrays.items()}
-        for name, array in taken.items():
-            with_room = np.zeros((n + 1, *array.shape[1:]), array.dtype)
-            with_room[:n] = array[:n]
-            taken[name] = with_room
-        self._replace(RowArrays(**taken), n)
+    def take_rows(self, arrays: dict[str, AnyArray]) -> None:
+        """Take over arrays by their names in `RowArrays`."""
+        n, taken = len(arrays["count"]), vars(self._arrays) | arrays
+        more = {name: [(0, 1), *[(0, 0)] * (array.ndim - 1)] for name, array in taken.items()}
+        grown = {name: np.pad(array, more[name]) for name, array in taken.items()}
+        self._replace(RowArrays(**grown), n)
 
     @property
     def moments(self) -> Moments:
@@ -348,7 +697,7 @@ class RowStore:
 
     @property
     def statistics(self) -> Statistics:
-        """What the rows give to their communities."""
+        """Statistics of the communities."""
         rounding = self.layout.order * float(np.finfo(self.mean.dtype).eps)
         return Statistics(
             self.size.copy(),
@@ -359,14 +708,14 @@ class RowStore:
         )
 
     def take_statistics(self, statistics: Statistics) -> None:
-        """Take over statistics that a move has changed."""
+        """Replace the statistics of the communities."""
         self.size = statistics.size.copy()
         self.first = np.ascontiguousarray(statistics.first).copy()
         self.scatter = pack(statistics.scatter)
         self.totals[0] = statistics.entropy
 
     def adopt(self, moments: Moments, membership: Array, scales: NoiseScales | None) -> None:
-        """Take over the posterior of as many rows; they have given nothing to communities yet."""
+        """Take over the posterior of all rows; communities have no statistics yet."""
         self.mean[:], self.second[:] = moments.mean, moments.second
         self.membership[:] = membership
         if scales is not None:
@@ -374,9 +723,9 @@ class RowStore:
             self.weight[:] = scales.mean
 
     def regroup(self, target: Int64Array, count: int) -> None:
-        """Renumber communities: ``target[d]`` is the new number of d, or -1 where it is gone.
+        """Renumber communities: ``target[d]`` is the new number of d, or -1 where it is dropped.
 
-        Parts of communities that become one are added up; ``count`` is how many there are then.
+        Parts of communities that are merged are added up; ``count`` is their new number.
         """
         arrays, n = self._arrays, self.n_rows
         listed = np.where(arrays.listed[:n] >= 0, target[arrays.listed[:n]], -1)
@@ -397,10 +746,10 @@ class RowStore:
             self._replace(replace(arrays, parts=wider, listed=kept), n)
         else:
             arrays.listed[:n] = listed
-        self.spell_out(count)  # also the end of what was in use
+        self.write_membership(count)
 
-    def spell_out(self, count: int) -> None:
-        """Write the table of memberships from the rows' parts."""
+    def write_membership(self, count: int) -> None:
+        """Compute the table of memberships from the rows' parts."""
         arrays, n = self._arrays, self.n_rows
         membership = np.zeros((self.room, count), arrays.membership.dtype)
         rows, slots = np.nonzero(arrays.listed[:n] >= 0)
@@ -409,29 +758,20 @@ class RowStore:
 
 
 @cache
-def _copy_rows() -> Any:
+def _copy_rows() -> Kernel:
     from hemf.kernels import undo
 
-    return undo.copy_rows.trusting(np.float64)  # one version, whatever the rows hold
+    kernel: Kernel = undo.copy_rows.trusting(np.float64)  # one version for all types of rows
+    return kernel
 
 
 def _put_back(tables: _Tables, copied: tuple[Any, ...]) -> None:
-    """Put back what was copied; ``tables`` are here to be held as long as their addresses."""
+    """Restore what was copied; ``tables`` keeps the addresses valid."""
     _copy_rows()(*copied, True)
 
 
-# ------------------------------------------------------------------------------------------------
-# How online learning begins: with rows that nothing is known of, and with few ratings.
-
-
-WIDE = 1.0  # variance of factors under the wide prior
-# A stream that began from nothing restarts as its ratings double, until there are enough.
-FIRST_RESTART = 200
-LAST_RESTART = 100_000
-
-
 def widen(side: Side, variance: float = WIDE) -> None:
-    """Put the wide prior in the place of a side's own."""
+    """Replace the prior of a side by a wide one."""
     wide = Prior.start(side.layout.order, variance=variance, concentration=1.0, mean_scale=1.0)
     side.prior = replace(side.prior, scale=wide.scale, dof=wide.dof)
     side.refresh()
@@ -444,7 +784,7 @@ def add_rows(
     start_scale: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> None:
-    """Add rows to a store; with a ``start_scale``, at random factors that break the symmetry."""
+    """Add rows to a store; with a ``start_scale``, at random factors, which break the symmetry."""
     mean, second = side.stranger
     shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
     first = store.n_rows
@@ -457,12 +797,3 @@ def add_rows(
         rows, columns = lower_triangle(side.layout.total)
         covariance = second - mean[rows] * mean[columns]
         store.second[first:] = covariance + new[:, rows] * new[:, columns]
-
-
-def is_young(state: OnlineState) -> bool:
-    """Whether a stream began from nothing, has not grown yet, and lists all its ratings.
-
-    Until then it restarts each time its ratings have doubled.
-    """
-    few = state.seen < LAST_RESTART and not state.has_plenty
-    return state.fit is not None and state.is_complete and few

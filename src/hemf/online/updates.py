@@ -1,56 +1,365 @@
-"""What rows share while ratings arrive: noise, hyper-parameters and the number of communities.
+"""Updates of online variational Bayes: rows as their ratings arrive, then what rows share.
 
-Whatever looks at all rows of a side waits until as many have been refreshed, so that its cost for
-each rating does not depend on how many there are.
+docs/model.md#online-rows. A batch of ratings is recorded on the users' side, the users it touches
+are refreshed, then the same for items; communities follow from statistics that have changed by the
+touched rows alone. Ratings one at a time take the same steps inside one compiled loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from hemf._typing import SIDES, Float64Array, Int64Array
-from hemf.batch import merge_split
+from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
 from hemf.batch.empirical import learn_prior
-from hemf.batch.sweep import NOISE_FLOOR, noise_floor
-from hemf.model.bound import community_evidence, own_evidence, stick_evidence
-from hemf.model.communities import Prior, Statistics, community_posterior, with_floor
-from hemf.model.layout import unpack
+from hemf.batch.sweep import NOISE_FLOOR, ROUNDS, noise_floor
+from hemf.model.moods import MoodPrior, MoodSums, learn_mood_prior
 from hemf.model.noise import balance, learn_scales
 from hemf.model.predictive import pair_moments
-from hemf.model.side import Side
-from hemf.online import features, jumps, moods, updates
-from hemf.online.store import RowStore
-from hemf.online.sums import carry
+from hemf.online import features
+from hemf.online import state as online
+from hemf.online.communities import find_split, make_split, tidy
+from hemf.online.eviction import evict, make_positive, rotate_sums
+from hemf.online.guards import Outlier, is_far
+from hemf.online.moods import OnlineMoods
+from hemf.online.options import OnlineOptions
+from hemf.online.state import OnlineState, keep, keep_moods
+from hemf.online.store import REFRESHED, add_rows, distinct
 
 if TYPE_CHECKING:
-    from hemf.online.state import OnlineState
+    from hemf.kernels.structures import Rows, Rules
 
+Arguments: TypeAlias = "tuple[Rows, Rows, Rules]"
 
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where none is kept
 NOISE_SAMPLE = 200  # ratings of a batch that are looked at for that
-SEARCH_EVERY = 500  # refreshes of a side, at least, between searches for a new community
 LOW_NOISE = 1e-3  # of the ratings' variance, below which rounding may matter
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
+RECENT_ROWS = 2048  # rows among which a new community is searched
+MIN_RECENT = 100  # ratings that judge a new community, or a jump, at least
+MARGIN = 0.5  # standard errors by which these must be predicted better
+MAX_LEVERAGE = 0.8  # of a rating on its own prediction
+RECENT = 4000  # latest ratings that are remembered
+MAX_PASSES = 30
+TOLERANCE = 3e-3  # root mean square of the moves of a side's means, standardised
+CORRECTION_PASSES = 20
+CORRECTION_TOLERANCE = 1e-4  # largest change of a row's mean, standardised, at which passes end
+KNOWN = 5  # ratings that a row must have for a forecast of it to count
+CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
+GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
+ONE = np.ones(1, np.int64)
 
 
-def is_due(state: OnlineState, name: str) -> bool:
-    """Whether a side has seen as many refreshes as it has rows since it was last learnt of."""
+# -- batches and streams -------------------------------------------------------------------------
+
+
+def add_new_rows(state: OnlineState, name: str, n: int) -> None:
+    """Add unknown rows to a side."""
+    if n <= 0:
+        return
+    add_rows(state.stores[name], state.sides[name], n, state.start_scale, state.rng)
+    if name in state.features:
+        features.expect(state, name, state.stores[name].n_rows - n)
+    state.point(name)
+    if name == "user" and state.moods is not None:
+        state.moods.add_raters(n)
+
+
+def apply_batch(
+    state: OnlineState,
+    users: Int64Array,
+    items: Int64Array,
+    codes: Int64Array,
+    previous: Int64Array,
+    times: Int64Array | None = None,
+    *,
+    learn: bool = True,
+) -> int:
+    """Learn a batch of ratings, and return how many are of pairs not rated before.
+
+    A code of -1 removes the ``previous`` one. All pairs are different. ``times`` are needed where
+    there are moods.
+    """
+    rows = {"user": users, "item": items}
+    begun = {name: store.refreshes for name, store in state.stores.items()}
+    online.keep_batch(state, rows)
+    added = _reserve(state, rows)
+    own = {name: online.rows(state, name) for name in SIDES}
+    if state.window != 0:
+        if not state.options.counts_repeats:
+            kept = recall(state, users, items)
+            previous = kept if state.is_complete else np.where(kept >= 0, kept, previous)
+        online.keep_changed(state, rows, previous >= 0)
+    seats = NOT_SEATED
+    if state.moods is not None:
+        seats = find_sittings(state, state.moods, (users, items, codes, previous), times)
+    if state.knows_total:
+        gone = state.errors(users, items, previous, seats.before).sum()
+        come = state.errors(users, items, codes, seats.now).sum()
+        state.total[:] = state.total[0] + come - gone, max(state.total[1], come, gone)
+    is_new = np.zeros(codes.size, np.int64)
+    state.clocks.seen += codes.size
+    for name in SIDES:
+        other = OTHER[name]
+        arguments = own[name], own[other], online.rules(state)
+        online.kernel(state, "record_all")(
+            rows[name], rows[other], codes, previous, *arguments,
+            state.options.forgetting[name], is_new, online.outer(state), seats.now,
+        )  # fmt: skip
+        if name == "user" and seats.touched.size:
+            smooth_moods(state, seats.touched)
+        if not state.is_complete and (previous >= 0).any():
+            make_positive(state.stores[name], np.unique(rows[name][previous >= 0]))
+        refresh(state, name, _due(state, name, rows[name]), learn=learn, arguments=arguments)
+    if _observe(state, codes[codes >= 0], previous[previous >= 0], begun):
+        correct_outlier(state, {name: distinct(rows[name]) for name in SIDES})
+    if state.window > 0:
+        evict(state, added)
+    remember(state, users, items, codes)
+    if learn:
+        errors = None
+        if state.window == 0:
+            columns = users, items, codes, *([seats.now] if seats.now.size else [])
+            errors = state.errors(*sample(state.rng, *columns))
+        learn_moods_when_due(state)
+        learn_noise(state, "item", errors, int((codes >= 0).sum()))
+        learn_priors(state)
+        refresh_stale(state, codes.size)
+    state.changes += 1
+    return int(is_new.sum())
+
+
+def apply_stream(
+    state: OnlineState,
+    users: Int64Array,
+    items: Int64Array,
+    codes: Int64Array,
+    times: Int64Array | None = None,
+) -> tuple[Float64Array, Int64Array]:
+    """Learn ratings one after the other; return the forecast of each, and its ticks."""
+    when = np.zeros(0, np.int64) if times is None else times
+    forecasts, errors = np.empty(codes.size), np.empty(codes.size)
+    ticks = np.zeros(codes.size, np.int64)
+    online.keep_stream(state, users, items)
+    _reserve(state, {"user": users, "item": items})
+    replaced = _replaced(state, users, items, codes)
+    begun = {name: store.refreshes for name, store in state.stores.items()}
+    rows = {name: online.rows(state, name) for name in SIDES}
+    common = {name: online.shared(state, name) for name in SIDES}
+    online.kernel(state, "stream")(
+        users, items, codes, rows["user"], rows["item"], common["user"], common["item"],
+        online.rules(state), forecasts, errors, ticks,
+        *(online.scratch(rows[name], common[name]) for name in SIDES),
+        online.outer(state), when, online.sittings(state),
+    )  # fmt: skip
+    state.clocks.seen += codes.size
+    remember(state, users, items, codes)
+    for name in SIDES:
+        state.sides[name].refresh(state.stores[name].statistics)
+        if state.clocks.due("prior", name):
+            learn_row_scales(state, name)
+    if _observe(state, *replaced, begun):
+        correct_outlier(state, {"user": distinct(users), "item": distinct(items)})
+    learn_moods_when_due(state)
+    learn_noise(state, "user", errors if state.window == 0 else None)
+    learn_priors(state)
+    refresh_stale(state, codes.size)
+    state.changes += 1
+    return forecasts, ticks
+
+
+def change_options(state: OnlineState, options: OnlineOptions) -> None:
+    """Learn with other options from now on."""
+    forgetting_changed = options.forgetting != state.options.forgetting
+    state.options = options
+    if forgetting_changed:  # the weights of ratings are on record with the rows
+        state.set_total()
+        for name in SIDES:
+            refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
+
+
+def recall(
+    state: OnlineState,
+    users: Int64Array,
+    items: Int64Array,
+    values: Array | None = None,
+) -> Int64Array:
+    """Return the code that each pair has in the history, -1 where it has none.
+
+    Where a pair may be listed several times, it is that of a rating of these ``values``. They are
+    compared in float32 too, in which ratings may have been given or kept.
+    """
+    codes = np.full(users.size, -1, np.int64)
+    online.kernel(state, "recall_all")(users, items, online.rows(state, "user"), codes)
+    if state.options.counts_repeats and values is not None:
+        for k in np.flatnonzero(codes >= 0):
+            others, listed = state.stores["user"].history.row(int(users[k]))
+            there = listed[others == items[k]]
+            kept, wanted = state.book.values[there], np.float64(values[k])
+            match = there[(kept == wanted) | (kept == np.float32(wanted))]
+            codes[k] = match[-1] if match.size else -1
+    return codes
+
+
+def _replaced(
+    state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Codes that a stream adds to the ratings on record, and those it replaces.
+
+    Without a full history they are not needed, and both are empty.
+    """
+    if not state.is_complete:
+        return codes[:0], codes[:0]
+    if state.options.counts_repeats:
+        return codes, codes[:0]
+    before = recall(state, users, items)
+    pairs = users * np.int64(state.stores["item"].n_rows) + items
+    first = np.unique(pairs, return_index=True)[1]
+    last = pairs.size - 1 - np.unique(pairs[::-1], return_index=True)[1]
+    before = before[first]
+    return codes[last], before[before >= 0]
+
+
+def _reserve(
+    state: OnlineState, rows: dict[str, Int64Array]
+) -> dict[str, tuple[Int64Array, Int64Array]]:
+    """Make room for ratings; return each side's rows, and how many ratings each gets."""
+    added: dict[str, tuple[Int64Array, Int64Array]] = {}
+    if state.moods is not None:
+        if not state.moods.has_room(rows["user"].size):
+            online.keep_sittings(state)
+        histories = [store.history for store in state.stores.values()]
+        state.moods.reserve(rows["user"].size, histories)
+    if state.window == 0:
+        return added
+    state.even_codes()
+    for name, own in rows.items():
+        added[name] = (own, ONE) if own.size == 1 else np.unique(own, return_counts=True)
+        state.stores[name].history.reserve(*added[name], len(state.book))
+    state.even_codes()
+    return added
+
+
+def _due(state: OnlineState, name: str, rows: Int64Array) -> Int64Array:
+    """Return which rows, of those with new ratings, are to be refreshed now."""
+    touched, store, other = distinct(rows), state.stores[name], state.stores[OTHER[name]]
+    wait = online.patience(state, name)
+    if wait == 0.0:
+        return touched
+    is_due = other.totals[2] - store.met[touched] > online.CHANGE * other.n_rows
+    due: Int64Array = touched[is_due | (store.pending[touched] > wait * store.count[touched])]
+    return due
+
+
+def remember(state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array) -> None:
+    """Keep the latest ratings, by which jumps are judged."""
+    there = codes >= 0
+    new = np.column_stack([users, items, codes])
+    new = new if there.all() else new[there]
+    state.recent = np.concatenate([state.recent, new])[-RECENT:]
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def refresh(
+    state: OnlineState,
+    name: str,
+    rows: Int64Array,
+    *,
+    learn: bool = True,
+    arguments: Arguments | None = None,
+) -> None:
+    """Bring these rows, then the communities of their side, to their optimum.
+
+    ``arguments`` are both sides' rows and the rules as kernels take them, if they are at hand.
+    """
+    is_all = rows.size == state.stores[name].n_rows
+    refresh_rows(state, name, rows, learn, arguments)
+    if is_all and name in state.features:
+        if learn and features.learn(state, name):
+            refresh_rows(state, name, rows, learn, None)
+        features.regress(state, name)
+    if state.clocks.due("communities", name):
+        state.clocks.done("communities", name)
+        state.sides[name].refresh()
+
+
+def refresh_rows(
+    state: OnlineState, name: str, rows: Int64Array, learn: bool, arguments: Arguments | None
+) -> None:
+    """Bring these rows to their optimum, and learn the noise scales if they are due."""
+    keep(state, name, rows, REFRESHED)
+    own, other, rules = arguments or (*online.pair(state, name), online.rules(state))
+    common = online.shared(state, name)
+    memory = online.scratch(own, common)
+    online.kernel(state, "refresh_all")(rows, own, other, common, rules, memory)
     store = state.stores[name]
-    return bool(store.totals[2] - state.refreshed[name] >= store.n_rows > 0)
+    store.met[rows] = int(state.stores[OTHER[name]].totals[2])
+    if learn and state.clocks.due("prior", name):
+        learn_row_scales(state, name, all_fresh=rows.size == store.n_rows)
+    state.sides[name].statistics = store.statistics
+
+
+def record_parts(state: OnlineState, name: str) -> None:
+    """Compute what the rows of a side give to their communities; no row changes."""
+    store, common = state.stores[name], online.shared(state, name)
+    own, other = online.pair(state, name)
+    memory = online.scratch(own, common)
+    rows = np.arange(store.n_rows)
+    online.kernel(state, "keep_all")(rows, own, other, common, online.rules(state), memory)
+    state.sides[name].statistics = store.statistics
+
+
+def refresh_stale(state: OnlineState, n_learnt: int) -> None:
+    """Refresh the rows with the oldest information, ``refresh`` for each rating learnt."""
+    wanted = round(state.options.refresh * n_learnt)
+    for name in SIDES if wanted > 0 else ():
+        store = state.stores[name]
+        n = min(wanted, store.n_rows)
+        oldest = np.argpartition(store.touched, n - 1)[:n]
+        refresh(state, name, np.sort(oldest), learn=False)
+        # The prior waits for as many ratings as without this.
+        state.clocks.last["prior", name] = state.clocks.last_done("prior", name) + n
+
+
+def pass_over(state: OnlineState) -> None:
+    """Refresh all rows, then their moods and the noise."""
+    for name in SIDES:
+        refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
+    if state.moods is not None and state.is_complete:
+        smooth_moods(state, np.arange(state.stores["user"].n_rows))
+    if state.options.evb is not None:
+        learn_noise(state, "item", None)
+
+
+def converge(state: OnlineState) -> None:
+    """Pass over all rows, and learn hyper-parameters, until rows hardly move."""
+    for _ in range(MAX_PASSES):
+        before = {name: store.mean.copy() for name, store in state.stores.items()}
+        pass_over(state)
+        for name in SIDES:
+            state.sides[name].refresh(state.stores[name].statistics)
+            if _learn_prior(state, name):
+                state.sides[name].refresh()
+        moves = [np.sqrt(np.mean((state.stores[name].mean - before[name]) ** 2)) for name in SIDES]
+        if max(moves) < TOLERANCE:
+            return
+
+
+# -- noise ---------------------------------------------------------------------------------------
 
 
 def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) -> None:
     """Bring the noise scales of a side and their prior to their optimum.
 
-    The errors on record are those of each row's last refresh. Unless all rows are fresh from one,
-    others have moved since, and where the bound can be told it is better to trust the scales: each
-    was at its optimum then, and their prior follows from them alone.
+    The errors on record are those of each row's last refresh. Unless all rows are fresh, others
+    have moved since, and where the bound is known it is better to trust the scales: each was at its
+    optimum then, and their prior follows from them alone.
     """
     side, store = state.sides[name], state.stores[name]
     if side.noise_scales is None or state.options.evb is None:
@@ -63,7 +372,7 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
         scales, factor = learn_scales(side.noise_scales, errors, counts)
     if state.window != 0 and state.noise / factor < NOISE_FLOOR:
         return  # σ² would have to be raised again, which lowers the bound
-    state.keep(name, only=("shape", "rate", "weight"))
+    keep(state, name, only=("shape", "rate", "weight"))
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
@@ -80,15 +389,15 @@ def learn_noise(
 ) -> None:
     """σ²: of all ratings on record, or a running mean where ``errors`` of the latest are given.
 
-    ``n_learnt`` is how many there were, where the errors are those of some of them.
+    ``n_learnt`` is the number of latest ratings where ``errors`` are those of a sample.
     """
     if state.options.evb is None:
         return
     if errors is None:
-        # Users are refreshed with each of their ratings, so that theirs are all counted.
+        # Users are refreshed with each of their ratings, so that all of theirs are counted.
         store = state.stores["user" if state.knows_total else name]
         if store.totals[3] < 0.5:
-            return  # there is no rating that could tell
+            return  # there is no rating
         if state.knows_total:
             state.check_total()
         total = state.total[0] if state.knows_total else store.totals[1]
@@ -107,369 +416,331 @@ def learn_noise(
     state.noise = max(float(noise), floor)
 
 
-def errors(
-    state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array, seats: Any = None
-) -> Float64Array:
-    """τ υ E(r - o - a·b)² of each rating that was not taken out; ``seats`` are its sittings."""
-    left, right = state.stores["user"], state.stores["item"]
-    there = codes >= 0
-    users, items = users[there], items[there]
-    mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
-    if state.moods is not None and seats is not None:
-        mood, spread = state.moods.of(seats[there])
-        mean, variance = mean + mood, variance + spread
-    weight = left.weight[users] * right.weight[items]
-    return np.asarray(weight * ((state.levels()[codes[there]] - mean) ** 2 + variance))
-
-
 def sample(rng: np.random.Generator, *columns: Int64Array) -> tuple[Int64Array, ...]:
-    """Return as many entries of a batch's columns, drawn at random, as tell about its noise."""
+    """Draw entries of a batch's columns, enough to estimate its noise."""
     if columns[0].size <= NOISE_SAMPLE:
         return columns
     drawn = rng.integers(columns[0].size, size=NOISE_SAMPLE)
     return tuple(column[drawn] for column in columns)
 
 
+# -- hyper-parameters and the number of communities ----------------------------------------------
+
+
 def learn_priors(state: OnlineState) -> None:
-    """Hyper-parameters and the number of communities, when they are due."""
+    """Learn hyper-parameters and the number of communities, when they are due."""
+    clocks = state.clocks
     for name in SIDES:
         side, store = state.sides[name], state.stores[name]
-        if features.is_due(state, name):
-            features.look_back(state, name)
+        if name in state.features and features.is_due(state, name):
+            regress_again(state, name)
             side.refresh()
-        if is_due(state, name):
-            features.look_again(state, name)
+        if clocks.due("prior", name):
+            if name in state.features:
+                features.look_again(state, name)
             if state.window == 0:
-                carry(state, name)
-            state.refreshed[name] = float(store.totals[2])
-            if state.options.evb is not None:
-                grown = state.n_ratings > (1.0 + GROWING) * state.known[name]
-                settled = not grown or state.has_plenty
-                side.prior = learn_prior(
-                    side.prior,
-                    side.communities,
-                    evb=state.options.evb,
-                    structure=True,
-                    scale=settled,
-                )
-                state.known[name] = state.n_ratings
+                rotate_sums(state, name)
+            clocks.done("prior", name)
+            grown = state.n_ratings > (1.0 + GROWING) * clocks.ratings.get(name, 0)
+            if _learn_prior(state, name, scale=not grown or state.has_plenty):
+                clocks.ratings[name] = state.n_ratings
                 side.refresh()
-            if tidy(side, store, partial(state.keep, name)):
+            if tidy(side, store, partial(keep, state, name)):
                 state.point(name)
                 side.refresh(store.statistics)
         search(state, name)
 
 
+def _learn_prior(state: OnlineState, name: str, *, scale: bool = True) -> bool:
+    """Learn the prior of a side's communities; return whether it is learnt at all."""
+    side = state.sides[name]
+    if state.options.evb is None:
+        return False
+    side.prior = learn_prior(
+        side.prior, side.communities, evb=state.options.evb, structure=True, scale=scale
+    )
+    return True
+
+
 def search(state: OnlineState, name: str) -> None:
-    """Look for a community among the rows refreshed of late."""
+    """Search for a community among the rows refreshed of late."""
     side, store = state.sides[name], state.stores[name]
-    if store.totals[2] - state.searched[name] < max(SEARCH_EVERY, store.n_rows):
+    if not state.clocks.due("search", name):
         return
-    recent = np.flatnonzero(store.touched > state.searched[name])
-    state.searched[name] = float(store.totals[2])
+    recent = np.flatnonzero(store.touched > state.clocks.last_done("search", name))
+    state.clocks.done("search", name)
     most = state.options.max_communities[name]
     if most is not None and side.n_communities >= most:
         return
-    if recent.size > RECENT:
-        recent = recent[np.argsort(store.touched[recent])[-RECENT:]]
+    if recent.size > RECENT_ROWS:
+        recent = recent[np.argsort(store.touched[recent])[-RECENT_ROWS:]]
     split = find_split(side, store, recent)
     if split is None:
         return
 
-    # The evidence of the rows speaks for the split; errors of recent ratings may speak against it.
-    # It is made in place: to copy the rows would take a hundred times as long as to learn a rating.
-    before = jumps.left_out_errors(state, state.recent)
-    mark = state.savepoint()
-    state.keep(name, np.union1d(split.rows, recent), ("listed", "judged"))
+    # The evidence of the rows is for the split; errors of recent ratings may veto it. It is made in
+    # place: to copy the rows would take a hundred times as long as to learn a rating.
+    before = left_out_errors(state, state.recent)
+    mark = online.savepoint(state)
+    keep(state, name, np.union1d(split.rows, recent), ("listed", "judged"))
     make_split(side, store, split)
     state.point(name)
     side.refresh(store.statistics)
-    store.judged[recent] = 0  # weigh all communities the next time
-    state.refresh(name, split.rows, learn=False)
-    gain = before - jumps.left_out_errors(state, state.recent)
-    if gain.size >= jumps.FEWEST and gain.mean() < -jumps.MARGIN * gain.std() / np.sqrt(gain.size):
-        state.back_to(mark)
-    state.release(mark)
+    store.judged[recent] = 0  # consider all communities the next time
+    refresh(state, name, split.rows, learn=False)
+    gain = before - left_out_errors(state, state.recent)
+    if gain.size >= MIN_RECENT and gain.mean() < -MARGIN * gain.std() / np.sqrt(gain.size):
+        online.back_to(state, mark)
+    online.release(state, mark)
 
 
-def refresh_stale(state: OnlineState, n_learnt: int) -> None:
-    """Refresh rows whose information is oldest."""
-    wanted = round(state.options.refresh * n_learnt)
-    for name in SIDES if wanted > 0 else ():
-        store = state.stores[name]
-        n = min(wanted, store.n_rows)
-        oldest = np.argpartition(store.touched, n - 1)[:n]
-        state.refresh(name, np.sort(oldest), learn=False)
-        state.refreshed[name] += n  # what is learnt of a side waits for as many ratings as ever
+def left_out_errors(state: OnlineState, ratings: Int64Array) -> Float64Array:
+    """Squared errors that ratings would have, about, had the model not learnt them.
+
+    A residual divided by 1 - h, where h is the leverage of the rating on its own prediction.
+    """
+    users, items, codes = np.ascontiguousarray(ratings.T)
+    left, right = state.stores["user"], state.stores["item"]
+    mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
+    leverage = left.weight[users] * right.weight[items] * variance / state.noise
+    residual = (state.levels()[codes] - mean) / (1.0 - np.clip(leverage, 0.0, MAX_LEVERAGE))
+    return np.asarray(residual**2)
 
 
-# ------------------------------------------------------------------------------------------------
-# A pass over all rows, in which what has changed settles.
+# -- features ------------------------------------------------------------------------------------
 
 
-MAX_PASSES = 30
-TOLERANCE = 3e-3  # root mean square of the moves of a side's means, standardised
+def regress_again(state: OnlineState, name: str) -> None:
+    """Fit a side's regression again; where C is learnt too, after all rows are refreshed."""
+    store, regression = state.stores[name], state.sides[name].regression
+    if regression is not None and online.is_exact(regression.design):
+        refresh(state, name, np.arange(store.n_rows))
+    else:
+        features.regress(state, name)
 
 
-def converge(state: OnlineState) -> None:
-    """Pass over all rows, and learn hyper-parameters, until rows hardly move."""
-    for _ in range(MAX_PASSES):
-        before = {name: store.mean.copy() for name, store in state.stores.items()}
-        pass_over(state)
-        for side, store in zip(state.sides.values(), state.stores.values(), strict=True):
-            side.refresh(store.statistics)
-            if state.options.evb is not None:
-                side.prior = learn_prior(
-                    side.prior,
-                    side.communities,
-                    evb=state.options.evb,
-                    structure=True,
-                    scale=True,
-                )
-                side.refresh()
-        moves = [np.sqrt(np.mean((state.stores[name].mean - before[name]) ** 2)) for name in SIDES]
-        if max(moves) < TOLERANCE:
-            return
+def give_features(state: OnlineState, name: str, rows: Int64Array, encoded: csr_array) -> None:
+    """Replace the features of rows; those with ratings are refreshed."""
+    own, store, side = state.features[name], state.stores[name], state.sides[name]
+    assert side.regression is not None
+    keep(state, name, rows)
+    store.base[rows] = encoded @ side.regression.coefficient_blocks.given
+    encoded = csr_array(encoded, dtype=own.given.dtype)
+    for k, row in enumerate(rows.tolist()):
+        own.later[row] = encoded[k : k + 1]
+    here = (store.listed[rows] >= 0).any(axis=1)
+    if here.any():
+        refresh(state, name, np.sort(rows[here]), learn=False)
+    online.set_newcomers(state, name)
 
 
-def pass_over(state: OnlineState) -> None:
-    """Refresh all rows, then their moods and the noise."""
-    for name in SIDES:
-        state.refresh(name, np.arange(state.stores[name].n_rows), learn=False)
-    if state.moods is not None and state.is_complete:
-        moods.smooth(state, np.arange(state.stores["user"].n_rows))
-    if state.options.evb is not None:
-        updates.learn_noise(state, "item", None)
+# -- moods ---------------------------------------------------------------------------------------
 
 
-# ------------------------------------------------------------------------------------------------
-# Communities that open, merge and go while ratings arrive, each change judged by the lower bound.
+class Seats(NamedTuple):
+    """The sittings of a batch's ratings; empty without moods."""
+
+    now: Int64Array
+    before: Int64Array
+    """Those that their pairs had on record, or -1."""
+    touched: Int64Array
+    """Raters whose moods are to be smoothed once the ratings are recorded."""
+
+
+NOT_SEATED = Seats(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
+def find_sittings(
+    state: OnlineState,
+    moods: OnlineMoods,
+    ratings: tuple[Int64Array, Int64Array, Int64Array, Int64Array],
+    times: Int64Array | None,
+) -> Seats:
+    """Find the sittings of ratings (users, items, codes, previous codes), and begin new ones.
+
+    Where not every rating is kept, moods are filtered at once, in the order of time.
+    """
+    from hemf.kernels import moods as filtering
+
+    users, items, codes, previous = ratings
+    store = state.stores["user"]
+    keep_moods(state, np.unique(users))
+    types = store.mean.dtype, store.history.code.dtype
+    now, before = np.full(codes.size, -1), np.full(codes.size, -1)
+    when = np.zeros(codes.size, np.int64) if times is None else times
+    filtering.recall_seats.compiled(*types)(users, items, online.rows(state, "user"), before)
+    arrays = moods.arrays()
+    if state.is_complete:
+        filtering.seat_all.compiled(*types)(users, when, codes, 1, arrays, now)
+        is_same = (now == before) & (codes == previous)
+        return Seats(now, before, np.unique(users[~is_same]))
+    order = np.argsort(when, kind="stable")
+    seats = np.full(codes.size, -1)
+    filtering.filter_all.compiled(*types)(
+        users[order], items[order], codes[order], previous[order], when[order],
+        *online.pair(state, "user"), online.rules(state), arrays, seats,
+    )  # fmt: skip
+    now[order] = seats
+    return Seats(now, before, NOT_SEATED.touched)
+
+
+def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False) -> None:
+    """Bring the moods of these raters to their optimum; with ``learn``, of all, the prior too.
+
+    Every rating must be on record.
+    """
+    from hemf.kernels.moods import FILTER_SUMS, smooth_all
+
+    moods, store = state.moods, state.stores["user"]
+    assert moods is not None
+    keep_moods(state, raters)
+    run = smooth_all.compiled(store.mean.dtype, store.history.code.dtype)
+    both, rules = online.pair(state, "user"), online.rules(state)
+    used = moods.prior
+    for number in range(ROUNDS if learn else 1):
+        sums = np.zeros(FILTER_SUMS)
+        moods.prior = used
+        run(raters, *both, rules, moods.arrays(), int(number == 0), sums)
+        if learn:
+            first, now, before, product, extra, *counts = sums.tolist()
+            n_raters, n_sittings = map(int, counts)
+            used = learn_mood_prior(
+                used, MoodSums(first, now, before, product, extra, 0.0, n_raters, n_sittings)
+            )
+
+
+def record_moods(state: OnlineState) -> None:
+    """Compute what smoothing needs of the ratings on record; no mood changes."""
+    from hemf.kernels.moods import LEVEL, LEVEL_SPREAD
+
+    moods = state.moods
+    assert moods is not None
+    levels = moods.table[:, [LEVEL, LEVEL_SPREAD]]
+    posterior = moods.moods.copy()
+    smooth_moods(state, np.arange(state.stores["user"].n_rows))
+    moods.table[:, [LEVEL, LEVEL_SPREAD]] = levels
+    moods.moods[:] = posterior
+
+
+def learn_moods_when_due(state: OnlineState) -> None:
+    """Smooth all moods and learn their prior, if that is due."""
+    moods = state.moods
+    if moods is None or not state.is_complete or not state.clocks.due("moods", "user"):
+        return
+    if state.seen - moods.learnt_at >= GROWN * state.stores["user"].history.n_ratings:
+        learn_moods(state)
+
+
+def learn_moods(state: OnlineState) -> None:
+    """Smooth all moods and, if hyper-parameters are learnt at all, learn their prior."""
+    moods = state.moods
+    assert moods is not None
+    learn = state.options.evb is not None
+    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=learn)
+    if learn:
+        _open_moods(state, moods)
+    moods.learnt_at = state.seen
+    state.clocks.done("moods", "user")
+
+
+def _open_moods(state: OnlineState, moods: OnlineMoods) -> None:
+    """Restart a prior of moods that has closed, where that raises the bound.
+
+    What factors have explained of a few sittings leaves nothing for moods, and from almost nothing
+    their variances would never grow back.
+    """
+    start, prior = MoodPrior(), moods.prior
+    if prior.variance + prior.extra >= CLOSED * (start.variance + start.extra):
+        return
+    before, kept = _mood_bound(state, moods), (moods.table.copy(), moods.moods.copy())
+    total, smoothed = state.total.copy(), moods.smoothed.copy()
+    moods.prior = start
+    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=True)
+    if not _mood_bound(state, moods) > before:
+        moods.prior, moods.smoothed = prior, smoothed
+        (moods.table[:], moods.moods[:]), state.total[:] = kept, total
+
+
+def _mood_bound(state: OnlineState, moods: OnlineMoods) -> float:
+    """Return the part of the bound that depends on moods and their prior."""
+    history = state.stores["user"].history
+    errors = float(state.errors(*history.triples(), history.sittings()).sum())
+    return -0.5 * errors / state.noise - moods.divergence(complete=True)
+
+
+# -- outliers ------------------------------------------------------------------------------------
 #
-# What a row has given to a community is on record with the row, so that a part of a community's
-# rows can be moved to a new one, or two communities be made one, by adding and subtracting alone.
+# While an outlier, such as a typing error, is on record it moves its rows, the noise scales and,
+# through these, every row that is refreshed in the meantime. A row and its noise scale are
+# estimated in turn, so one refresh after the correction does not bring them back.
 
 
-RECENT = 2048  # rows that are looked at for a community among them
-FEWEST = 8  # rows that can open a community
-LLOYD_STEPS = 5  # of k-means
-LEARNING = 2  # rounds in which the prior that moves are judged by is learnt
-CLEAR = 0.9  # mean share of rows' likeliest communities above which these are clear
-SEVERAL = 0.05  # share of a side's rows that must be in the second largest of them
+def _observe(
+    state: OnlineState, added: Int64Array, removed: Int64Array, begun: dict[str, float]
+) -> bool:
+    """Keep the observed range up to date; return whether an outlier was removed.
 
-
-def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda only: None) -> bool:
-    """Drop empty communities, merge those that are alike, and put the largest first.
-
-    ``announce`` is called before rows are changed, with the names of those `RowArrays` that are.
+    ``added`` and ``removed`` are codes of ratings, ``begun`` the refreshes of each side before.
+    Without a full history nothing is done.
     """
-    dropped = _drop_empty(side, store, announce)
-    before = store.size.size
-    if before == 1:
-        return dropped
-    # One more row for each community, wholly in it, shows at the end where it went. Such rows
-    # change no entropy, so no move is judged differently for them.
-    marks = np.eye(before, dtype=store.membership.dtype)
-    given = store.membership[store.listed[:, 0] >= 0]  # rows without a rating are in none
-    trial = replace(side, membership=np.vstack([given, marks]))
-    trial.prior = judging_prior(side, store.statistics)
-    trial.refresh(store.statistics)
-    merge_split.merge_alike(trial)
-    merge_split.order_by_size(trial)
-    target = trial.membership[-before:].argmax(axis=1)
-    if np.array_equal(target, np.arange(before)):
-        return dropped
-    # What rows give to their communities changes only where two of these become one. There is so
-    # much of it that keeping it for nothing would take longer than all else here.
-    are_merged = trial.n_communities < before
-    announce(only=("listed", "entropy", *(("parts",) if are_merged else ())))
-    _settle_entropy(store, target)
-    store.regroup(target.astype(np.int64), trial.n_communities)
-    store.take_statistics(trial.statistics)
-    store.totals[0] = store.entropy.sum()
-    return True
-
-
-def _drop_empty(side: Side, store: RowStore, announce: Callable[..., None]) -> bool:
-    """Forget communities that no row belongs to; what little rows have given them goes too."""
-    alive = np.flatnonzero(store.size >= merge_split.EMPTY)
-    if not 0 < alive.size < store.size.size:
+    if not state.is_complete:
         return False
-    statistics = store.statistics
-    target = np.full(store.size.size, -1)
-    target[alive] = np.arange(alive.size)
-    kept = statistics.select(alive)
-    if side.tied:
-        rows, slots = np.nonzero((store.listed >= 0) & (target[store.listed] < 0))
-        lost = store.parts[rows, slots, 1 + side.layout.order :].astype(np.float64).sum(axis=0)
-        kept = replace(kept, scatter=kept.scatter - unpack(lost))
-    announce(only=("listed",))
-    store.regroup(target, alive.size)
-    store.take_statistics(kept)
-    return True
-
-
-def judging_prior(side: Side, statistics: Statistics) -> Prior:
-    """Return the prior that suits the communities as they are.
-
-    While ratings are scarce a side's own is held wider than that, and under it communities would
-    seem to be worth less than they are.
-    """
-    prior = side.prior
-    for _ in range(LEARNING):
-        communities = with_floor(community_posterior(statistics, prior), prior)
-        prior = learn_prior(prior, communities, evb="closed", structure=True, scale=True)
-    return prior
-
-
-def is_clear(side: Side) -> bool:
-    """Whether the rows of a side clearly fall into several communities."""
-    if side.n_communities == 1 or float(side.membership.max(axis=1).mean()) < CLEAR:
+    values, before = state.book.values, state.observed
+    after = None if before is None else before.changed(values[added], values[removed])
+    state.observed = after = after or state.range_on_record()
+    if before is None or after is None:
         return False
-    return bool(np.sort(side.membership.sum(axis=0))[-2] >= SEVERAL * side.n_rows)
+    if state.outlier is None and is_far(before.ends, after.ends, state.seen):
+        state.outlier = Outlier(before.ends, begun)
+    return is_far(after.ends, before.ends, state.seen)
 
 
-def _settle_entropy(store: RowStore, target: Int64Array) -> None:
-    """Give rows whose communities become one the entropy that they lose no more."""
-    from scipy.special import xlogy
-
-    membership = store.membership.astype(np.float64)
-    merged = np.zeros((membership.shape[0], int(target.max()) + 1))
-    for d, to in enumerate(target):
-        if to >= 0:
-            merged[:, to] += membership[:, d]
-    store.entropy[:] += xlogy(membership, membership).sum(axis=1) - xlogy(merged, merged).sum(
-        axis=1
-    )
-
-
-def cuts(points: Float64Array) -> list[npt.NDArray[np.bool_]]:
-    """Ways to cut points in two: along their widest direction, and around the one farthest out.
-
-    >>> [cut.tolist() for cut in cuts(np.array([[0.0], [0.1], [5.0]]))]
-    [[False, False, True], [False, False, True]]
-    """
-    away = points - points.mean(axis=0)
-    _, directions = np.linalg.eigh(away.T @ away)
-    farthest = points[np.argmax(np.sum(away * away, axis=1))]
-    widest = away @ directions[:, -1]
-    widest *= np.sign(widest[np.argmax(np.abs(widest))])
-    near = np.sum((points - farthest) ** 2, axis=1) < np.sum(away * away, axis=1)
-    return [_settled(points, widest > 0.0), _settled(points, near)]
-
-
-def _settled(points: Float64Array, first: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Move points to the half whose mean is nearer, a few times over."""
-    total = points.sum(axis=0)
-    for _ in range(LLOYD_STEPS):
-        n = np.count_nonzero(first)
-        if not 0 < n < first.size:
+def correct_outlier(state: OnlineState, rows: dict[str, Int64Array]) -> None:
+    """Refresh these rows, and all refreshed since the outlier came, until they do not move."""
+    outlier, observed = state.outlier, state.observed
+    if outlier is not None:
+        for name in SIDES:
+            since = np.flatnonzero(state.stores[name].touched > outlier.refreshes[name])
+            rows = {**rows, name: np.union1d(rows[name], since)}
+    for _ in range(CORRECTION_PASSES):
+        moved = 0.0
+        for name in SIDES:
+            side, store = state.sides[name], state.stores[name]
+            before = store.mean[rows[name]]
+            refresh(state, name, rows[name], learn=False)
+            moved = max(moved, float(np.abs(store.mean[rows[name]] - before).max(initial=0.0)))
+            side.refresh(store.statistics)
+            learnt = state.clocks.last_done("prior", name)
+            if outlier is not None and learnt > outlier.refreshes[name]:
+                _learn_prior(state, name)
+                side.refresh(store.statistics)
+        learn_noise(state, "item", None)
+        if moved < CORRECTION_TOLERANCE:
             break
-        part = first.astype(np.float64) @ points
-        left, right = part / n, (total - part) / (first.size - n)
-        across = left - right
-        before, first = first, points @ across > 0.5 * ((left + right) @ across)
-        if np.array_equal(before, first):
-            break
-    return first
+    if outlier and observed and not is_far(outlier.others, observed.ends, state.seen):
+        state.outlier = None
 
 
-class Split(NamedTuple):
-    """Rows of a community that would go to a new one."""
-
-    community: int
-    rows: Int64Array
+# -- forecasts -----------------------------------------------------------------------------------
 
 
-def find_split(side: Side, store: RowStore, rows: Int64Array) -> Split | None:
-    """Find a community that is better split, for some of these rows to go to a new one.
+def forecast(state: OnlineState, users: Int64Array, items: Int64Array) -> Float64Array:
+    """Return the expected standardised ratings of these pairs."""
+    left, right = (state.stores[name].mean for name in SIDES)
+    return np.asarray(np.einsum("ij,ij->i", left[users], right[items]), np.float64)
 
-    The rows of each community are cut in two along a clustering of their means. Of the cuts that
-    raise the bound, the one that raises it most is returned.
-    """
-    statistics = store.statistics
-    prior = judging_prior(side, statistics)
-    found: list[Split] = []
-    given: list[Float64Array] = []
-    main = store.listed[rows, 0]  # its likeliest community
-    for d in np.unique(main[main >= 0]).tolist():
-        members = rows[main == d]
-        if members.size < FEWEST:
-            continue
-        covariance = min(d, side.communities.precision.shape[0] - 1)
-        metric = np.linalg.cholesky(side.communities.precision[covariance])
-        means = store.mean[members][:, side.layout.free].astype(np.float64)
-        if side.regression is not None:
-            means -= store.shift[members]  # communities are of what features leave
-        means = means @ metric
-        choices = [half for first in cuts(means) for half in (first, ~first)]
-        choices = [half for half in choices if np.count_nonzero(half) >= FEWEST]
-        if not choices:
-            continue
-        given += list(np.array(choices, np.float64) @ _given(store, members, d))
-        found += [Split(d, members[half]) for half in choices]
-    if not found:
+
+def is_known(state: OnlineState, users: Int64Array, items: Int64Array) -> BoolArray:
+    """Whether both rows of each pair have enough ratings for a forecast to count."""
+    counts = (state.counts("user", users), state.counts("item", items))
+    return np.asarray(np.minimum(*counts) >= KNOWN)
+
+
+def watch_errors(state: OnlineState, errors: Float64Array) -> str | None:
+    """Update the running error of forecasts; return a warning once, when they become worse."""
+    n_rows = sum(store.n_rows for store in state.stores.values())
+    watch = state.watch = state.watch.after(errors, n_rows)
+    if watch.has_warned or not watch.is_worse:
         return None
-    splits = [(split.community, part) for split, part in zip(found, given, strict=True)]
-    gains = split_gains(statistics, prior, splits, tied=side.tied)
-    best = int(np.argmax(gains))
-    return found[best] if gains[best] > 0.0 else None
-
-
-def split_gains(
-    statistics: Statistics, prior: Prior, splits: list[tuple[int, Float64Array]], *, tied: bool
-) -> Float64Array:
-    """By how much the bound rises with each split: a community, and what would leave it."""
-    after = [_split(statistics, d, given, tied=tied) for d, given in splits]
-    now = community_evidence(statistics, prior)
-    if tied:
-        return np.array([community_evidence(split, prior) - now for split in after])
-    # All but two communities are as they were: to look at all of them takes far longer.
-    before = own_evidence(statistics.size, statistics.first, statistics.firm, prior)
-    pairs = [split.select(np.array([d, -1])) for split, (d, _) in zip(after, splits, strict=True)]
-    changed = own_evidence(
-        np.array([pair.size for pair in pairs]),
-        np.array([pair.first for pair in pairs]),
-        np.array([pair.firm for pair in pairs]),
-        prior,
-    )
-    gains = np.empty(len(splits))
-    for k, (d, _) in enumerate(splits):
-        own = np.append(before, changed[k, 1])
-        own[d] = changed[k, 0]
-        sticks = float(stick_evidence(after[k].size, prior.concentration))
-        gains[k] = sticks + float(own.sum()) - now
-    return gains
-
-
-def make_split(side: Side, store: RowStore, split: Split) -> None:
-    """Open a community for the rows of a split."""
-    given = _given(store, split.rows, split.community).sum(axis=0)
-    statistics = _split(store.statistics, split.community, given, tied=side.tied)
-    count = store.size.size
-    store.regroup(np.arange(count), count + 1)
-    listed = store.listed
-    rows_of, slots = np.nonzero(listed[split.rows] == split.community)
-    listed[split.rows[rows_of], slots] = count
-    store.take_statistics(statistics)
-    store.spell_out(count + 1)
-
-
-def _given(store: RowStore, rows: Int64Array, d: int) -> Float64Array:
-    """Return what each of these rows, all in d, has given to it; as in `RowStore.parts`."""
-    at, slots = np.nonzero(store.listed[rows] == d)
-    return np.asarray(store.parts[rows[at], slots], np.float64)
-
-
-def _split(statistics: Statistics, d: int, given: Float64Array, *, tied: bool) -> Statistics:
-    """Statistics after a part of what d was given has gone to a new community."""
-    order = statistics.first.shape[1]
-    moment = given[1 : 1 + order]
-    size, first = np.append(statistics.size, given[0]), np.vstack([statistics.first, moment])
-    size[d] -= given[0]
-    first[d] -= moment
-    scatter = statistics.scatter
-    moved = unpack(given[1 + order :])
-    if not tied:
-        scatter = np.concatenate([scatter, moved[None]])
-        scatter[d] -= moved
-    return replace(statistics, size=size, first=first, scatter=scatter)
+    state.watch = replace(watch, has_warned=True)
+    return watch.warning

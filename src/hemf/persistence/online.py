@@ -20,12 +20,13 @@ from hemf.model.features import given_part
 from hemf.model.regression import UnknownFeatures
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
-from hemf.online.features import RowFeatures, told
-from hemf.online.guards import Outlier, Watch, on_record
-from hemf.online.history import History, RatingBook
+from hemf.online.clocks import Clocks
+from hemf.online.features import told
+from hemf.online.guards import Outlier, Watch
+from hemf.online.moods import OnlineMoods
 from hemf.online.options import ALL, OnlineOptions
-from hemf.online.state import OnlineState
-from hemf.online.store import OF_FEATURES, RowArrays, RowStore
+from hemf.online.state import OnlineState, RowFeatures
+from hemf.online.store import OF_FEATURES, History, RatingBook, RowArrays, RowStore
 from hemf.persistence.archive import (
     Archive,
     Members,
@@ -41,19 +42,13 @@ from hemf.persistence.checks import LARGEST, check_array, is_bounded, is_covaria
 if TYPE_CHECKING:
     from hemf.batch.sweep import BatchState
     from hemf.model.moods import MoodPrior, Moods
-    from hemf.online.history import History
-    from hemf.online.moods import OnlineMoods
 
 
 _SIDES = ("user", "item")
 # What a side holds anyway.
 _SHARED = ("mean", "second", "membership", "shape", "rate")
-_PLAIN = (
-    "noise", "centre", "unit", "start_scale", "renewal", "sweeps", "seen", "changes", "opened_at",
-    "widen_at",
-)  # fmt: skip
-_BY_SIDE = ("refreshed", "searched", "followed", "known", "carried_at", "spread_at")
-_TABLES = ("means", "spreads")
+_PLAIN = ("noise", "centre", "unit", "start_scale", "renewal", "sweeps", "changes")
+_TABLES = ("rotated_means", "mean_covariance")
 _STATISTICS = ("size", "first", "scatter", "totals")
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
@@ -74,25 +69,23 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
         for name, array in arrays.items():
             members[f"{at}/{name}.npy"] = np.ascontiguousarray(array)
         stores[side] = {"most_parts": store.most_parts, "sums": store.sums}
-    tables = {name: sorted(getattr(state, name)) for name in _TABLES}
+    tables: dict[str, list[str]] = {name: [] for name in _TABLES}
     for name, sides in tables.items():
-        for side in sides:  # in the same order, whichever was there first
-            members[f"online/{side}/{name}.npy"] = getattr(state, name)[side]
+        for side in _SIDES:
+            table = getattr(state.stores[side], name)
+            if table is not None:
+                members[f"online/{side}/{name}.npy"] = table
+                sides.append(side)
     return {
         "options": described(state.options, "online/options", members),
         "stores": stores,
         "tables": tables,
         "fit": None if state.fit is None else _describe_fit(state.fit),
-        "restart_at": state.restart_at,
+        "clocks": _describe_clocks(state.clocks),
         "is_buffering": state.is_buffering,
         "total": encoded(state.total.tolist()),
-        "count_at": state.count_at,
         "watch": encoded(astuple(state.watch)),
         **{name: encoded(getattr(state, name)) for name in _PLAIN},
-        **{
-            name: {side: encoded(getattr(state, name)[side]) for side in _SIDES}
-            for name in _BY_SIDE
-        },
         "features": describe_row_features(state, members),
         "outlier": _describe_outlier(state.outlier),
         "rng": _describe_rng(state.rng),
@@ -128,17 +121,11 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     plain |= {
         name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale", "renewal")
     }
-    for name in _BY_SIDE:
-        plain[name] = {side: decoded(form[name][side]) for side in _SIDES}
     for name in _TABLES:
-        tables = {
-            side: _restore_table(name, side, sides[side], archive) for side in form["tables"][name]
-        }
-        plain[name] = tables
+        for side in form["tables"][name]:
+            setattr(stores[side], name, _restore_table(name, side, sides[side], archive))
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
-    plain["restart_at"] = int(form["restart_at"])
     plain["is_buffering"] = is_buffering
-    plain["count_at"] = int(form["count_at"])
     plain["watch"] = _restore_watch(form)
     if "online/recent.npy" in archive.names:
         plain["recent"] = _restore_recent(sides, book, archive)
@@ -147,12 +134,13 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         stores=stores,
         book=book,
         options=options,
+        clocks=_restore_clocks(form["clocks"], stores),
         rng=_restore_rng(form.get("rng")),
         moods=moods,
         **plain,
     )
     if state.is_complete:
-        state.observed = on_record(state)
+        state.observed = state.range_on_record()
     state.outlier = _restore_outlier(form["outlier"])
     state.even_codes()
     state.features = restore_row_features(form["features"], state, archive)
@@ -162,13 +150,35 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     fits = total.shape == ((2,) if state.can_be_exact else (0,))
     require(fits, "the total of its errors is not there")
     require(bool(np.isfinite(total).all()), "the total of its errors is no number")
-    state.total, state.count_at = total, plain["count_at"]
-    numbers = [state.noise, state.centre, state.unit, state.start_scale, state.seen, state.changes]
-    numbers += [state.opened_at, state.widen_at]
-    numbers += [getattr(state, name)[side] for name in _BY_SIDE for side in _SIDES]
-    plain_numbers = all(isinstance(value, int | float) for value in numbers)
-    require(plain_numbers and bool(np.isfinite(numbers).all()), "a number is missing or in words")
+    state.total = total
+    _require_numbers([state.noise, state.centre, state.unit, state.start_scale, state.changes])
     return state
+
+
+def _require_numbers(numbers: list[Any]) -> None:
+    plain = all(isinstance(value, int | float) for value in numbers)
+    require(plain and bool(np.isfinite(numbers).all()), "a number is missing or in words")
+
+
+def _describe_clocks(clocks: Clocks) -> dict[str, Any]:
+    by_event = {name: getattr(clocks, name) for name in ("last", "due_at")}
+    return {
+        "seen": clocks.seen,
+        "ratings": clocks.ratings,
+        **{
+            name: {"/".join(key): encoded(value) for key, value in sorted(times.items())}
+            for name, times in by_event.items()
+        },
+    }
+
+
+def _restore_clocks(form: dict[str, Any], stores: dict[str, RowStore]) -> Clocks:
+    last, due_at = (
+        {tuple(key.split("/")): decoded(value) for key, value in form[name].items()}
+        for name in ("last", "due_at")
+    )
+    _require_numbers([form["seen"], *form["ratings"].values(), *last.values(), *due_at.values()])
+    return Clocks(stores, form["seen"], last, due_at, form["ratings"])
 
 
 def _restore_watch(form: dict[str, Any]) -> Watch:
@@ -224,7 +234,7 @@ def _restore_store(
         sums=bool(form["sums"]),
         communities=side.n_communities,
         most=int(form["most_parts"]),
-        told=tables,
+        tables=tables,
     )
     n, scales = side.n_rows, side.noise_scales
     taken = {what: read(what) for what in _own_arrays()}
@@ -235,7 +245,7 @@ def _restore_store(
     parts = taken["listed"].shape[1] if taken["listed"].ndim == 2 else 0
     require(parts >= 1, f"{name}: its parts are damaged")
     expected = RowArrays.empty(
-        side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"]), told=tables
+        side.layout, side.moments.mean.dtype, parts=parts, sums=bool(form["sums"]), tables=tables
     )
     for what, array in taken.items():
         shape = getattr(expected, what).shape[1:]
@@ -306,7 +316,7 @@ def _restore_recent(
 
 def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[Any]:
     table = read_array(archive, f"online/{side}/{name}.npy")
-    if name == "means":
+    if name == "rotated_means":
         right = table.ndim == 2 and table.shape[0] <= of.n_rows
         right = right and table.shape[1] == of.layout.total and table.dtype == np.float64
     else:
@@ -530,19 +540,17 @@ def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[s
     return {
         "prior": described(moods.prior, "online/moods/prior", members),
         "learnt_at": moods.learnt_at,
-        "refreshed": encoded(moods.refreshed),
     }
 
 
 def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) -> OnlineMoods:
     """Make moods again of what `describe_online_moods` told of."""
     from hemf.model.moods import MoodPrior
-    from hemf.online.moods import OnlineMoods
 
     prior = restored(MoodPrior, form["prior"], archive)
     _check_prior(prior)
     moods = OnlineMoods.none(users.moments.mean.dtype, prior)
-    moods.learnt_at, moods.refreshed = int(form["learnt_at"]), float(decoded(form["refreshed"]))
+    moods.learnt_at = int(form["learnt_at"])
     n = read_array(archive, "online/moods/time.npy").size
     for name in (*_SITTINGS, *_RATERS):
         array, like = read_array(archive, f"online/moods/{name}.npy"), getattr(moods, name)

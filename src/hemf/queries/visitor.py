@@ -24,11 +24,11 @@ from hemf.errors import DataError
 from hemf.model import predictive
 from hemf.model.side import Moments, Side
 from hemf.model.state import FittedModel
-from hemf.online.binding import believed
 from hemf.online.features import visitor_row
 from hemf.online.journal import ModelHolder
 from hemf.online.learner import Fit, check_range
 from hemf.online.options import LEAST_SHARE
+from hemf.online.state import community_arguments
 from hemf.online.store import RowStore
 
 HUGE = 1e38  # ratings beyond may be beyond float32
@@ -362,10 +362,10 @@ class Folding:
 
         self.communities = side.communities
         layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
-        told = []
+        tables = []
         if side.regression is not None:
-            told = ["shift", "base", *["chosen"] * side.regression.coefficient_blocks.has_rated]
-        store = RowStore(layout, dtype, sums=False, communities=count, most=count, told=told)
+            tables = ["shift", "base", *["chosen"] * side.regression.coefficient_blocks.has_rated]
+        store = RowStore(layout, dtype, sums=False, communities=count, most=count, tables=tables)
         store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
         self._dtype = dtype
         self._row = Rows(
@@ -377,7 +377,7 @@ class Folding:
             sitting=np.zeros(0, np.int32),
         )
         self._shared = Shared(
-            **believed(side),
+            **community_arguments(side),
             size=store.size,  # these statistics are nobody's
             first=store.first,
             scatter=store.scatter,
@@ -399,7 +399,7 @@ class Folding:
     def follow(self, side: Side) -> None:
         """Take over communities that have changed; there are as many as before."""
         self.communities = side.communities
-        self._shared = self._shared._replace(**believed(side))
+        self._shared = self._shared._replace(**community_arguments(side))
         if side.regression is not None:
             self._row.leverage[0] = side.regression.mean_leverage
 
