@@ -157,7 +157,7 @@ def test_recommend_answers_for_several_users_and_newcomers(on_terminal, club):
         "recommend", club.model, "--user", "user-1", "--user", "zoe", "--strategy", "ucb"
     )
     assert run.code == 0
-    assert "user zoe is not known" in run.err
+    assert "user zoe is unknown" in run.err
     assert len(re.findall(r"\d+ +\d\.\d ± \d\.\d", run.out)) == 20
 
 

@@ -442,7 +442,7 @@ def test_ten_times_more_features_than_rows_are_no_danger_online(world):
 
 
 def test_columns_of_features_cannot_be_called_what_ratings_make(world):
-    with pytest.raises(DataError, match="cannot be called"):
+    with pytest.raises(DataError, match="give the column another name"):
         HeMF(**FAST).fit(
             world.old, user_features={0: {"(rated)": "a"}, 1: {"(rated)": "b"}, 2: {"(rated)": "a"}}
         )
