@@ -19,9 +19,9 @@ call, as new memory is far slower to write to.
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -355,12 +355,14 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT)
-    if isinstance(before, _Held) and not before.is_within(sys._getframe()):
+    if isinstance(before, _Held) and not before.is_within(inspect.currentframe()):
         before = before.before
     if before is None:  # set by code outside Python, which could not be put back
         yield
         return
-    held = _Held(before, sys._getframe(2))
+    frame = inspect.currentframe()
+    manager = None if frame is None else frame.f_back  # the context manager, in its caller
+    held = _Held(before, None if manager is None else manager.f_back)
     try:  # what answers Ctrl-C is put back even if another exception comes while it is changed
         signal.signal(signal.SIGINT, held)
         yield
@@ -381,7 +383,7 @@ class _Held:
     the first time that it is called after the function with the block has ended.
     """
 
-    def __init__(self, before: Any, frame: FrameType) -> None:
+    def __init__(self, before: Any, frame: FrameType | None) -> None:
         self.before = before
         self.came: list[tuple[Any, ...]] = []
         self._frame = frame

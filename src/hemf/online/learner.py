@@ -422,7 +422,16 @@ def partial_fit(
         check_proportion(state, values)
         if taken is not None:
             taken = measurements(state, taken)
-            check_removed(learner, taken, user_ids, item_ids)
+            given_rows: set[tuple[int, int]] = set()
+            if user_ids is not None and item_ids is not None:
+                given_rows = set(
+                    zip(
+                        learner.users.rows(user_ids.decode()).tolist(),
+                        learner.items.rows(item_ids.decode()).tolist(),
+                        strict=True,
+                    )
+                )
+            check_removed(state, taken, given_rows)
             check_possible(known_range, "removed", taken.values)
             check_on_record(state, "removed", taken.users, taken.items, taken.values)
         check_possible(known_range, "previous", before)

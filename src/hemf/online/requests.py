@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from hemf.online.guards import is_far
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
 from hemf.online.updates import add_new_rows, recall
-
-if TYPE_CHECKING:
-    from hemf.online.learner import Learner
 
 
 def check_possible(known: tuple[float, float] | None, called: str, values: Array) -> None:
@@ -171,16 +168,11 @@ def _columns_of(removed: Any, columns: Any) -> Any:
     return None if isinstance(removed, Ratings) or (by_name and nameless) else columns
 
 
-def check_removed(
-    learner: Learner, taken: Taken, user_ids: CodedIds | None, item_ids: CodedIds | None
-) -> None:
-    """Refuse to take back what was never given, or what the batch also gives."""
-    state = learner.state
-    given: set[tuple[int, int]] = set()
-    if user_ids is not None and item_ids is not None:
-        user_rows = learner.users.rows(user_ids.decode())
-        item_rows = learner.items.rows(item_ids.decode())
-        given = set(zip(user_rows.tolist(), item_rows.tolist(), strict=True))
+def check_removed(state: OnlineState, taken: Taken, given: set[tuple[int, int]]) -> None:
+    """Raise DataError for a removed rating that is not known, or that the batch gives too.
+
+    ``given`` are the rows of users and items that the batch gives ratings of.
+    """
     there: Counter[tuple[int, int]] = Counter()
     for name, rows in (("user", taken.users), ("item", taken.items)):
         known = rows[rows >= 0]
