@@ -129,7 +129,7 @@ class Side:
         return self._stranger[1]
 
     def forget_stranger(self) -> None:
-        """Compute `stranger` anew when it is needed next."""
+        """Compute `stranger` again when it is needed next."""
         self._stranger = None
 
     def newcomers(self, features: csr_array) -> Moments:

@@ -194,7 +194,7 @@ def extended(before: Regression, design: Design, leverage: Float64Array) -> Regr
 
 
 def move_parts(store: RowStore, change: Float64Array) -> None:
-    """Let what rows have given to communities be of a_i - f_i for other f_i, and add it up anew.
+    """Let what rows have given to communities be of a_i - f_i for other f_i, and add it up again.
 
     Of y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
     """

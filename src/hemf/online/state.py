@@ -61,7 +61,7 @@ BLOCK = 1000  # ratings of a stream between updates of the communities
 MAX_ROUNDING = 1e-6  # of the total of all errors
 PLENTY = 20.0  # ratings for each unknown
 RENEWAL = 1.0  # of sums that began with poor factors
-CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found anew each time
+CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found again each time
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
 PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
 UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but these to learn from
@@ -114,7 +114,7 @@ class RowFeatures:
 
 
 def is_exact(design: Design) -> bool:
-    """Whether C is found anew with each regression, as in a batch fit."""
+    """Whether C is found again with each regression, as in a batch fit."""
     smaller = min(design.n_rows, design.n_columns)
     return smaller <= CHEAP or smaller > ridge.DIRECT
 
