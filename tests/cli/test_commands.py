@@ -253,11 +253,15 @@ def demo(tmp_path_factory, process_in):
     folder = tmp_path_factory.mktemp("demo")
     run = process_in("demo", "-o", "shown.html", "--json", folder=folder)
     assert run.code == 0, run.err
-    return run.json, (folder / "shown.html").read_text()
+    return run.json, (folder / "shown.html").read_text(), run.err
+
+
+def test_demo_warns_of_nothing(demo):
+    assert "warning" not in demo[2].lower()
 
 
 def test_demo_finds_what_was_planted_and_beats_biases(demo):
-    answer, _ = demo
+    answer = demo[0]
     assert answer["rmse"] < 0.6 * answer["bias_rmse"]
     assert 0.87 < answer["coverage90"] < 0.93
     for side in ("user", "item"):
@@ -274,7 +278,7 @@ def test_demo_gets_to_know_people_who_join(demo):
 
 
 def test_demo_writes_a_report_on_withheld_ratings(demo):
-    answer, html = demo
+    answer, html, _ = demo
     assert f"{answer['rmse']:.4f}" in html
     assert f"Best for <bdi>{answer['user']}</bdi>" in html
     assert "Intervals on 2,900 held-out ratings" in html

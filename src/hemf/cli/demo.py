@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.output import WRITTEN, Document, Output
+from hemf.errors import UnknownIdWarning
 
 if TYPE_CHECKING:
     from hemf import HeMF
@@ -120,7 +122,9 @@ def _joined(model: HeMF, joining: ArrowTable) -> Document:
     expected = np.empty(people.size)
     for now in range(int(rank.max()) + 1):
         rows = np.flatnonzero(rank == now)
-        expected[rows] = model.predict(people[rows], films[rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnknownIdWarning)  # newcomers are unknown at first
+            expected[rows] = model.predict(people[rows], films[rows])
         model.partial_fit((people[rows], films[rows], actual[rows]))
     early = rank < FIRST
     return {
