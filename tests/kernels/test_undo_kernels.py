@@ -148,10 +148,13 @@ def test_a_call_leaves_nothing_to_garbage_collection():
     gc.disable()
     try:
         model.partial_fit(batch)
-        n = len(gc.get_objects())
-        for _ in range(20):
-            model.partial_fit([(1, 2, 3.0)])
-        assert len(gc.get_objects()) < n + 20
+        left = []
+        for _ in range(5):  # other threads and first uses leave objects too, but not every time
+            n = len(gc.get_objects())
+            for _ in range(20):
+                model.partial_fit([(1, 2, 3.0)])
+            left.append(len(gc.get_objects()) - n)
+        assert min(left) < 20
         del batch
         assert seen() is None
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf import HeMF
 from hemf._typing import SIDES
 from hemf.kernels.reference import online
 from hemf.model.layout import pack
@@ -336,3 +337,23 @@ def test_a_row_that_lost_all_its_ratings_is_at_its_prior(window: int) -> None:
     solve(state, "user", [new, empty])
     ours, theirs = row(state.stores["user"], new), row(state.stores["user"], empty)
     assert_same_row(ours, theirs, 1e-8)
+
+
+def test_rows_of_a_fit_are_refreshed_one_after_another():
+    """All items were brought up to date at once; no later call has to refresh them all again."""
+    rng = np.random.default_rng(3)
+    users, items = np.divmod(rng.permutation(300 * 60), 60)
+    ratings = rng.normal(size=users.size)
+    model = HeMF(n_factors=2, max_user_communities=1, max_item_communities=1, max_sweeps=3, rng=0)
+    with pytest.warns(match="sweeps"):
+        model.fit((users[:16_000], items[:16_000], ratings[:16_000]))
+    counts, before = [], None
+    for begin in range(16_000, 17_200, 10):
+        new = slice(begin, begin + 10)
+        model.partial_fit((users[new], items[new], ratings[new]))
+        refreshed = model._fit.learner.state.stores["item"].touched.copy()
+        if before is not None:
+            counts.append(np.count_nonzero(refreshed != before))
+        before = refreshed
+    assert sum(counts) >= 60
+    assert max(counts) <= 6

@@ -363,6 +363,7 @@ def uninterrupted() -> Iterator[None]:
     frame = inspect.currentframe()
     manager = None if frame is None else frame.f_back  # the context manager, in its caller
     held = _Held(before, None if manager is None else manager.f_back)
+    del frame, manager  # a frame that holds itself would wait for garbage collection
     try:  # what answers Ctrl-C is put back even if another exception comes while it is changed
         signal.signal(signal.SIGINT, held)
         yield

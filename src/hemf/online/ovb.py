@@ -49,6 +49,7 @@ from hemf.online.updates import (
     apply_stream,
     converge,
     learn_moods,
+    note_refreshed,
     pass_over,
     record_moods,
     record_parts,
@@ -235,7 +236,9 @@ def adopt(
     for name in SIDES:
         clocks.done("prior", name)
         clocks.done("search", name)
+        clocks.last["search", name] += 0.5 * stores[name].n_rows  # not in the call of the prior
         clocks.ratings[name] = state.seen
+        note_refreshed(state, name, np.arange(stores[name].n_rows))
     if moods is not None:
         moods.learnt_at = state.seen
         clocks.done("moods", "user")

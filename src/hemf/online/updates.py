@@ -51,6 +51,7 @@ CORRECTION_TOLERANCE = 1e-4  # largest change of a row's mean, standardised, at 
 KNOWN = 5  # ratings that a row must have for a forecast of it to count
 CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
 GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
+GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
 ONE = np.ones(1, np.int64)
 
 
@@ -299,10 +300,23 @@ def refresh_rows(
     memory = online.scratch(own, common)
     online.kernel(state, "refresh_all")(rows, own, other, common, rules, memory)
     store = state.stores[name]
-    store.met[rows] = int(state.stores[OTHER[name]].totals[2])
+    note_refreshed(state, name, rows)
     if learn and state.clocks.due("prior", name):
         learn_row_scales(state, name, all_fresh=rows.size == store.n_rows)
     state.sides[name].statistics = store.statistics
+
+
+def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
+    """Note how far the other side is, by which these rows are next due.
+
+    Where all rows are refreshed at once, they fall due one after another, from half to one and a
+    half times the usual wait: otherwise one call, much later, would refresh all of them again.
+    """
+    store, other = state.stores[name], state.stores[OTHER[name]]
+    store.met[rows] = int(other.totals[2])
+    if rows.size == store.n_rows:
+        phase = (rows * GOLDEN) % 1.0 - 0.5
+        store.met[rows] -= (phase * online.CHANGE * other.n_rows).astype(np.int64)
 
 
 def record_parts(state: OnlineState, name: str) -> None:
@@ -740,7 +754,7 @@ def watch_errors(state: OnlineState, errors: Float64Array) -> str | None:
     """Update the running error of forecasts; return a warning once, when they become worse."""
     n_rows = sum(store.n_rows for store in state.stores.values())
     watch = state.watch = state.watch.after(errors, n_rows)
-    if watch.has_warned or not watch.is_worse:
-        return None
+    if watch.has_warned or not watch.is_worse or watch.recent < NOISE_FLOOR * state.unit**2:
+        return None  # errors below the floor are rounding
     state.watch = replace(watch, has_warned=True)
     return watch.warning
