@@ -20,8 +20,7 @@ import scipy.sparse as sp
 from _data import drawn, movielens_like
 from hemf import HeMF, Ratings
 from hemf._options import fit_options
-from hemf.batch.fit import start_state
-from hemf.batch.sweep import BatchState, sweep
+from hemf.batch.sweep import BatchState, start_state, sweep
 from hemf.engines.threads import Threads, one_blas_thread
 
 BARS = {

@@ -20,9 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from hemf import ConvergenceWarning, HeMF, HemfError, NotFittedError, ParameterError, Ratings
+from hemf._options import Schedule
 from hemf.baselines import SGD
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.options import Schedule
 from hemf.data.datasets import draw
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF

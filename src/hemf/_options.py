@@ -1,8 +1,12 @@
-"""The estimator's parameters, checked once, before anything is touched."""
+"""Options of a fit and of online learning, made of the estimator's parameters.
+
+Parameters are checked once, before anything is touched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +22,132 @@ from hemf._checks import (
     check_rating_range,
 )
 from hemf._typing import SIDES
-from hemf.batch.options import FitOptions
 from hemf.errors import ParameterError
-from hemf.online.options import ALL, OnlineOptions
+from hemf.model.layout import Layout
+
+ALL = -1  # window: every rating is kept
+MOST_PARTS = 4  # communities that a row can belong to at once, its likeliest ones
+LEAST_SHARE = 1e-6  # of a row; communities with less are left out
+
+
+@dataclass(frozen=True)
+class OnlineOptions:
+    """How to learn online; `hemf.HeMF` documents each."""
+
+    window: int = ALL
+    """Ratings kept of each row; the others are summed up."""
+    counts_repeats: bool = False
+    """Whether another rating of a pair counts beside the earlier ones instead of replacing them."""
+    buffer: int = 0
+    """Ratings that are all kept at first, whatever ``window`` is."""
+    forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
+    evb: str | None = "closed"
+    max_communities: dict[str, int | None] = field(
+        default_factory=lambda: {"user": None, "item": None}
+    )
+    thorough: bool = False
+    """Weigh every community at every refresh, and leave none out: for proofs."""
+    least_share: float = LEAST_SHARE
+    most_parts: int = MOST_PARTS
+    refresh: float = 0.0
+    """Rows with the oldest information that are refreshed too, for each rating learnt."""
+    duplicates: str = "last"
+    """What to do with a pair rated twice in one batch."""
+    rating_range: str | tuple[float, float] | None = "observed"
+    """Range that predictions are clipped to."""
+
+    @property
+    def declared_range(self) -> tuple[float, float] | None:
+        """The rating range where it was declared as two numbers."""
+        return self.rating_range if isinstance(self.rating_range, tuple) else None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When the parts of a model are learnt, in sweeps."""
+
+    warm_up: int = 8
+    """Sweeps with one community on each side before any is seeded."""
+    hold_scale: int = 3
+    """Sweeps before the prior covariances are learnt: directions that die early stay dead."""
+    hold_structure: int = 4
+    """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
+    hold_noise: int = 10
+    """Sweeps before noise scales are learnt: sooner, unlearnt structure passes for noise."""
+    hold_mood: int = 10
+    """Sweeps before moods are learnt: sooner, unlearnt structure passes for mood."""
+    merge_every: int = 3
+    """Sweeps between attempts to merge communities."""
+
+    def features_due(self, sweep: int) -> bool:
+        """Whether features' precisions are learnt: less and less often, to save time.
+
+        >>> [sweep for sweep in range(60) if Schedule().features_due(sweep)]
+        [3, 5, 8, 13, 21, 34, 54]
+        """
+        due = self.hold_scale
+        while due < sweep:
+            due += max(1, round(0.6 * due))
+        return due == sweep
+
+    def earliest(self, *, seeds: bool, scales: bool, moods: bool = False) -> int:
+        """First sweep that can converge: before it, parts of the model are held."""
+        held = [self.hold_scale]
+        if seeds:
+            held.append(self.warm_up + self.hold_structure + 2)
+        if scales:
+            held.append(self.hold_noise + 2)
+        if moods:
+            held.append(self.hold_mood + 2)
+        return max(held)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a fit; `hemf.HeMF` documents each."""
+
+    n_factors: int
+    offsets: bool
+    max_communities: dict[str, int]
+    tied: dict[str, bool]
+    coupled: bool
+    noise_scales: dict[str, bool]
+    evb: str | None
+    concentration: float
+    spread: float
+    max_sweeps: int
+    tolerance: float
+    patience: int
+    n_jobs: int | None
+    dtype: type[np.floating]
+    moods: bool = False
+    implicit_features: tuple[str, ...] = ()
+    """Sides with features made of their ratings."""
+    duplicates: str = "last"
+    """What to do with a pair rated twice."""
+    rating_range: str | tuple[float, float] | None = "observed"
+    """Range that predictions are clipped to."""
+    validation_fraction: float = 0.0
+    """Share of the ratings to hold out."""
+    schedule: Schedule = field(default_factory=Schedule)
+
+    def layout(self, side: str) -> Layout:
+        """Return the layout of a side's vectors."""
+        return Layout.of(side, n_factors=self.n_factors, offsets=self.offsets)
+
+    @property
+    def seeds(self) -> bool:
+        """Whether any side may have several communities."""
+        return max(self.max_communities.values()) > 1
+
+    @property
+    def earliest(self) -> int:
+        """First sweep that can converge."""
+        scales = any(self.noise_scales.values())
+        return self.schedule.earliest(seeds=self.seeds, scales=scales, moods=self.moods)
+
+
+# -- from parameters -----------------------------------------------------------------------------
 
 
 class Parameters(Protocol):

@@ -8,13 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hemf.batch import merge_split
-from hemf.batch.empirical import best_centre, best_concentration, best_dof, best_scale, best_spread
 from hemf.batch.sweep import BatchState, learn_noise
 from hemf.engines.threads import one_blas_thread
 from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import Features, OtherRows, Posterior, Prior, Ratings, Statistics
-from hemf.model import ridge
+from hemf.model import regression as ridge
+from hemf.model import side as sides
+from hemf.model.communities import (
+    best_centre,
+    best_concentration,
+    best_dof,
+    best_scale,
+    best_spread,
+)
 from hemf.model.layout import pack
 from hemf.model.noise import learn_scales, scale_posterior
 from proofs import slow_bound
@@ -27,7 +33,7 @@ SWEEPS = 3
 def order_by_size(watched: Watched, name: str) -> None:
     side = watched.state.sides[name]
     before = side.membership.copy()
-    merge_split.order_by_size(side)
+    sides.order_by_size(side)
     moved = [int(np.argmin(np.abs(before.T - column).sum(axis=1))) for column in side.membership.T]
     watched.reorder(name, np.array(moved))
 
@@ -69,12 +75,12 @@ def merge_alike(watched: Watched, name: str) -> None:
     side = watched.state.sides[name]
     side.refresh()
     while side.n_communities > 1:
-        left, right, gain = merge_split.best_merge(side)
+        left, right, gain = sides.best_merge(side)
         if gain <= 0.0:
             break
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merge_split, "order_by_size", lambda side: None)
-            merge_split.merge(side, left, right)
+            patch.setattr(sides, "order_by_size", lambda side: None)
+            sides.merge(side, left, right)
         watched.merge(name, left, right)
         order_by_size(watched, name)
 

@@ -11,19 +11,25 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf._options import fit_options
+from hemf._options import FitOptions, Schedule, fit_options
 from hemf.batch import fit as trials
-from hemf.batch import merge_split
-from hemf.batch.callbacks import Convergence, SweepReport, notify
-from hemf.batch.fit import FitResult, fit_batch, start_state
-from hemf.batch.init import assign, cluster, seed_communities
-from hemf.batch.options import FitOptions, Schedule
-from hemf.batch.sweep import BatchState, sweep, update_side
+from hemf.batch.callbacks import SweepReport
+from hemf.batch.fit import Convergence, FitResult, fit_batch, notify
+from hemf.batch.sweep import (
+    BatchState,
+    assign,
+    cluster,
+    seed_communities,
+    start_state,
+    sweep,
+    update_side,
+)
 from hemf.data import datasets
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.errors import ConvergenceWarning
 from hemf.model.predictive import pair_moments
+from hemf.model.side import merge
 from proofs.problems import SETTINGS, Setting, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -385,7 +391,7 @@ def test_trials_rejoin_a_community_that_was_torn_apart() -> None:
 def test_trials_split_communities_that_were_put_together() -> None:
     state = settled_state()
     side = state.sides["user"]
-    merge_split.merge(side, 0, 1)
+    merge(side, 0, 1)
     for name in ("user", "item", "user"):
         update_side(state, name)
     assert side.n_communities == 2
@@ -399,7 +405,7 @@ def test_trials_split_communities_that_were_put_together() -> None:
 def test_trials_keep_to_the_limits() -> None:
     state = settled_state()
     assert not improve(state, limit=1)
-    merge_split.merge(state.sides["user"], 0, 1)
+    merge(state.sides["user"], 0, 1)
     update_side(state, "user")
     improve(state, limit=2)
     assert state.sides["user"].n_communities <= 2

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import digamma
 
-from hemf.batch import empirical
-from hemf.model.communities import Communities, Sticks, expected_log_det
+from hemf.model.communities import (
+    Communities,
+    Sticks,
+    best_centre,
+    best_concentration,
+    best_dof,
+    expected_log_det,
+    gradient_concentration,
+    gradient_dof,
+    learn_prior,
+)
 from proofs.problems import any_communities, any_prior, any_statistics, side_total, spd
 
 
@@ -43,7 +52,7 @@ def test_degrees_of_freedom_are_found_from_any_start(
     communities = any_communities(rng, count, order, tied=False)
     scale = spd(rng, order) * 10.0**size
     root = dof_root(communities, scale)
-    found = empirical.best_dof(communities, scale, order - 1.0 + 10.0**start)
+    found = best_dof(communities, scale, order - 1.0 + 10.0**start)
     free, expected = found - (order - 1.0), root - (order - 1.0)
     assert free > 0.0
     # The sum of digammas is what is solved; near L-1 its first argument has few digits left.
@@ -62,7 +71,7 @@ def test_degrees_of_freedom_when_the_communities_agree_to_the_last_digit(start: 
         scale=np.tile(scale, (4, 1, 1)),
         dof=dof,
     )
-    assert empirical.best_dof(same, scale, 2.0 + start) == pytest.approx(1e6, rel=1e-6)
+    assert best_dof(same, scale, 2.0 + start) == pytest.approx(1e6, rel=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,7 +79,7 @@ def test_degrees_of_freedom_when_the_communities_agree_to_the_last_digit(start: 
 def test_concentration_solves_its_equation(seed: int, count: int, size: float) -> None:
     rng = np.random.default_rng(seed)
     sticks = Sticks(1.0 + rng.exponential(10.0**size, count), rng.exponential(10.0**size, count))
-    alpha = empirical.best_concentration(sticks)
+    alpha = best_concentration(sticks)
     taken, left = sticks.taken[:-1], sticks.left[:-1]
     slope = (count - 1) / alpha + np.sum(digamma(left) - digamma(taken + left))
     assert alpha > 0.0
@@ -93,19 +102,19 @@ def test_gradient_steps_are_the_slope_of_the_bound_times_the_papers_rate(
         )
         return (high - low) / (2.0 * step)
 
-    moved = empirical.gradient_concentration(communities.sticks, prior.concentration)
+    moved = gradient_concentration(communities.sticks, prior.concentration)
     expected = prior.concentration + 1e-3 * slope("concentration", prior.concentration)
     assert moved == pytest.approx(expected, rel=1e-8)
-    moved = empirical.gradient_dof(communities, prior.scale, prior.dof)
+    moved = gradient_dof(communities, prior.scale, prior.dof)
     assert moved == pytest.approx(prior.dof + 1e-3 * slope("dof", prior.dof), rel=1e-8)
 
 
 def test_gradient_steps_stay_where_they_are_allowed() -> None:
     sticks = Sticks(np.array([1e9, 1.0]), np.array([1e-6, 1.0]))
-    assert empirical.gradient_concentration(sticks, 1e-3) >= 1e-6
+    assert gradient_concentration(sticks, 1e-3) >= 1e-6
     rng = np.random.default_rng(0)
     communities = any_communities(rng, 3, 2, tied=False)
-    assert empirical.gradient_dof(communities, 1e-300 * np.eye(2), 1.001) > 1.0
+    assert gradient_dof(communities, 1e-300 * np.eye(2), 1.001) > 1.0
 
 
 @pytest.mark.parametrize("evb", ["closed", "gradient"])
@@ -118,7 +127,7 @@ def test_learning_the_prior_does_not_lower_the_bound(
     communities, prior = any_communities(rng, count, 3, tied=tied), any_prior(rng, 3)
     value = side_total(statistics, communities, prior)
     for structure, scale in ((False, False), (True, False), (True, True)):
-        prior = empirical.learn_prior(prior, communities, evb=evb, structure=structure, scale=scale)
+        prior = learn_prior(prior, communities, evb=evb, structure=structure, scale=scale)
         after = side_total(statistics, communities, prior)
         assert after >= value - 1e-12 * abs(value)
         value = after
@@ -128,7 +137,7 @@ def test_a_single_community_teaches_nothing_about_how_communities_differ(
     rng: np.random.Generator,
 ) -> None:
     communities, prior = any_communities(rng, 1, 3, tied=False), any_prior(rng, 3)
-    learnt = empirical.learn_prior(prior, communities, evb="closed", structure=True, scale=True)
+    learnt = learn_prior(prior, communities, evb="closed", structure=True, scale=True)
     assert learnt.concentration == prior.concentration
     assert learnt.mean_scale == prior.mean_scale
     assert learnt.dof == prior.dof
@@ -139,6 +148,6 @@ def test_a_single_community_teaches_nothing_about_how_communities_differ(
 def test_the_centre_weighs_communities_by_their_precision(rng: np.random.Generator) -> None:
     """The paper's plain mean is right only for equal covariances."""
     own = any_communities(rng, 3, 2, tied=False)
-    assert not np.allclose(empirical.best_centre(own), own.mean.mean(axis=0), rtol=1e-3)
+    assert not np.allclose(best_centre(own), own.mean.mean(axis=0), rtol=1e-3)
     tied = any_communities(rng, 3, 2, tied=True)
-    np.testing.assert_allclose(empirical.best_centre(tied), tied.mean.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(best_centre(tied), tied.mean.mean(axis=0), rtol=1e-9)

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.batch import merge_split
-from hemf.batch.init import assign
+from hemf.batch.sweep import assign
 from hemf.model.bound import stick_evidence
-from hemf.model.side import Side
+from hemf.model.side import (
+    Side,
+    best_merge,
+    drop_empty,
+    merge,
+    merge_alike,
+    merge_gains,
+    order_by_size,
+)
 from proofs import slow_bound
 from proofs.problems import SETTINGS, Setting, any_prior, problem, side_total
 from proofs.watch import Watched
@@ -31,7 +38,7 @@ def with_hard_memberships(setting: Setting, *, concentration: float = 0.7) -> Wa
     watched = Watched(state, setting)
     side.prior = replace(side.prior, concentration=concentration)
     side.refresh()
-    merge_split.order_by_size(side)
+    order_by_size(side)
     return watched
 
 
@@ -59,7 +66,7 @@ def long_way(watched: Watched, side: Side, rows: slow_bound.Belief) -> float:
 
 
 def gain(side: Side, left: int, right: int) -> float:
-    return float(merge_split.merge_gains(side, np.array([left]), np.array([right]))[0])
+    return float(merge_gains(side, np.array([left]), np.array([right]))[0])
 
 
 def copy_of(side: Side) -> Side:
@@ -75,7 +82,7 @@ def test_the_gain_of_a_merge_is_what_it_does_to_hard_memberships(setting: Settin
     before = long_way(watched, side, watched.beliefs["user"])
     for left, right in combinations(range(4), 2):
         merged = copy_of(side)
-        merge_split.merge(merged, left, right)
+        merge(merged, left, right)
         change = total(merged) - total(side)
         assert gain(side, left, right) == pytest.approx(change, rel=1e-9, abs=1e-9)
         # The bound the long way agrees, once its rows have followed.
@@ -93,7 +100,7 @@ def test_gains_hold_under_a_prior_that_has_just_been_learnt(setting: Setting) ->
     refreshed = copy_of(side)
     for left, right in combinations(range(4), 2):
         merged = copy_of(side)
-        merge_split.merge(merged, left, right)
+        merge(merged, left, right)
         change = total(merged) - total(refreshed)
         assert gain(side, left, right) == pytest.approx(change, rel=1e-9, abs=1e-9)
 
@@ -106,7 +113,7 @@ def test_the_gain_of_a_merge_is_never_more_than_the_truth(setting: Setting) -> N
     understated = []
     for left, right in combinations(range(4), 2):
         merged = copy_of(side)
-        merge_split.merge(merged, left, right)
+        merge(merged, left, right)
         credited = total(merged) - total(side)
         truth = true_total(watched, merged, left, right) - start
         assert gain(side, left, right) <= credited + 1e-9
@@ -122,7 +129,7 @@ def test_the_gain_of_a_merge_is_the_truth_where_rows_have_one_gaussian(setting: 
     start = watched.total()
     for left, right in combinations(range(4), 2):
         merged = copy_of(side)
-        merge_split.merge(merged, left, right)
+        merge(merged, left, right)
         truth = true_total(watched, merged, left, right) - start
         assert total(merged) - total(side) == pytest.approx(truth, abs=1e-8)
         assert gain(side, left, right) <= truth + 1e-9
@@ -145,7 +152,7 @@ def test_a_merge_leaves_the_rows_where_they_are(setting: Setting) -> None:
     watched = with_soft_memberships(setting)
     side = watched.state.sides["user"]
     merged = copy_of(side)
-    merge_split.merge(merged, 1, 3)
+    merge(merged, 1, 3)
     np.testing.assert_array_equal(merged.moments.mean, side.moments.mean)
     np.testing.assert_array_equal(merged.moments.second, side.moments.second)
     np.testing.assert_allclose(merged.membership.sum(axis=1), 1.0, rtol=1e-12)
@@ -158,7 +165,7 @@ def test_a_merge_leaves_the_rows_where_they_are(setting: Setting) -> None:
 def test_the_best_merge_is_the_best_of_all_pairs(setting: Setting) -> None:
     side = with_hard_memberships(setting).state.sides["user"]
     gains = {pair: gain(side, *pair) for pair in combinations(range(4), 2)}
-    left, right, best = merge_split.best_merge(side)
+    left, right, best = best_merge(side)
     assert best == max(gains.values()) == gains[left, right]
 
 
@@ -168,7 +175,7 @@ def test_two_merge_into_one(setting: Setting) -> None:
     side = watched.state.sides["user"]
     while side.n_communities > 1:
         before, expected = total(side), gain(side, 0, 1)
-        merge_split.merge(side, 0, 1)
+        merge(side, 0, 1)
         assert total(side) - before == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert side.statistics.scatter.shape[0] == 1
     np.testing.assert_array_equal(side.membership, 1.0)
@@ -178,11 +185,11 @@ def test_two_merge_into_one(setting: Setting) -> None:
 def test_merging_alike_communities_stops_when_none_is_worth_it(setting: Setting) -> None:
     side = with_hard_memberships(setting).state.sides["user"]
     before, count = total(side), side.n_communities
-    merged = merge_split.merge_alike(side)
+    merged = merge_alike(side)
     assert side.n_communities == count - merged
     assert total(side) >= before
-    assert side.n_communities == 1 or merge_split.best_merge(side)[2] <= 0.0
-    assert merge_split.merge_alike(side) == 0
+    assert side.n_communities == 1 or best_merge(side)[2] <= 0.0
+    assert merge_alike(side) == 0
 
 
 # -- order --------------------------------------------------------------------------------------
@@ -209,7 +216,7 @@ def test_reordering_does_not_lower_the_bound(setting: Setting, concentration: fl
         side.prior = replace(side.prior, concentration=concentration)
         side.refresh()
         before, sizes = total(side), side.statistics.size.copy()
-        merge_split.order_by_size(side)
+        order_by_size(side)
         assert total(side) >= before - 1e-9 * abs(before)
         np.testing.assert_allclose(np.sort(side.statistics.size), np.sort(sizes), rtol=1e-12)
         np.testing.assert_allclose(side.statistics.size, side.membership.sum(axis=0), rtol=1e-9)
@@ -228,7 +235,7 @@ def test_dropping_an_empty_community_raises_the_bound(setting: Setting, empty: i
     labels = np.delete(np.arange(3), empty)[np.arange(side.n_rows) % 2]
     assign(side, labels, 3)
     before = total(side)
-    merge_split.drop_empty(side)
+    drop_empty(side)
     assert side.n_communities == 2
     assert total(side) > before
     np.testing.assert_array_equal(side.membership.sum(axis=1), 1.0)
@@ -237,5 +244,5 @@ def test_dropping_an_empty_community_raises_the_bound(setting: Setting, empty: i
 @both_settings
 def test_communities_with_rows_are_not_dropped(setting: Setting) -> None:
     side = with_hard_memberships(setting).state.sides["user"]
-    merge_split.drop_empty(side)
+    drop_empty(side)
     assert side.n_communities == 4

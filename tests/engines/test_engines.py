@@ -12,8 +12,7 @@ import pytest
 from hemf import HeMF, Ratings
 from hemf._options import fit_options
 from hemf._typing import OTHER, SIDES
-from hemf.batch.fit import start_state
-from hemf.batch.sweep import BatchState, update_moods, update_side
+from hemf.batch.sweep import BatchState, start_state, update_moods, update_side
 from hemf.engines import ENGINES, engine_class
 from hemf.engines.base import RATINGS, HalfSweep
 from hemf.errors import ParameterError

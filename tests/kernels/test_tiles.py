@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hemf.batch.init import start_side
-from hemf.batch.sweep import BatchState
+from hemf.batch.sweep import BatchState, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
-from hemf.model.side import Moments
+from hemf.model.layout import Moments
 from proofs.problems import Setting, fit_with
 
 

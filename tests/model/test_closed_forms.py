@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from hemf.batch import empirical
 from hemf.batch.sweep import BatchState, learn_noise
 from hemf.data.ratings import Sparse
-from hemf.model.communities import Communities, Sticks
+from hemf.model.communities import (
+    Communities,
+    Sticks,
+    best_centre,
+    best_concentration,
+    best_dof,
+    best_scale,
+    best_spread,
+)
 from hemf.model.noise import SHAPE_RANGE, NoiseScales, best_shape, learn_scales, scale_posterior
 from proofs import slow_bound
 from proofs.problems import Setting, problem, tables
@@ -317,7 +324,7 @@ def test_the_prior_of_noise_scales_keeps_to_its_range(differ: float, end: int) -
 
 # docs/model.md#alpha
 def test_concentration(tiny: Tiny, rng: np.random.Generator) -> None:
-    best = empirical.best_concentration(tiny.state.sides["user"].communities.sticks)
+    best = best_concentration(tiny.state.sides["user"].communities.sticks)
 
     def bound(theta: Vector) -> float:
         return tiny.side_bound(
@@ -329,7 +336,7 @@ def test_concentration(tiny: Tiny, rng: np.random.Generator) -> None:
 
 # docs/model.md#mu0
 def test_centre(tiny: Tiny, rng: np.random.Generator) -> None:
-    best = empirical.best_centre(tiny.state.sides["user"].communities)
+    best = best_centre(tiny.state.sides["user"].communities)
     assert_best(
         lambda theta: tiny.side_bound(with_prior(tiny.state, "user", centre=theta)), best, rng
     )
@@ -338,7 +345,7 @@ def test_centre(tiny: Tiny, rng: np.random.Generator) -> None:
 # docs/model.md#lambda0
 def test_spread(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
-    best = empirical.best_spread(side.communities, side.prior.centre)
+    best = best_spread(side.communities, side.prior.centre)
 
     def bound(theta: Vector) -> float:
         return tiny.side_bound(with_prior(tiny.state, "user", mean_scale=float(np.exp(theta[0]))))
@@ -349,7 +356,7 @@ def test_spread(tiny: Tiny, rng: np.random.Generator) -> None:
 # docs/model.md#w0
 def test_scale(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
-    best = empirical.best_scale(side.communities, side.prior.dof)
+    best = best_scale(side.communities, side.prior.dof)
 
     def bound(theta: Vector) -> float:
         return tiny.side_bound(
@@ -363,7 +370,7 @@ def test_scale(tiny: Tiny, rng: np.random.Generator) -> None:
 def test_degrees_of_freedom(tiny: Tiny, rng: np.random.Generator) -> None:
     side = tiny.state.sides["user"]
     least = side.communities.order - 1.0
-    best = empirical.best_dof(side.communities, side.prior.scale, side.prior.dof)
+    best = best_dof(side.communities, side.prior.scale, side.prior.dof)
 
     def bound(theta: Vector) -> float:
         dof = float(np.exp(theta[0])) + least

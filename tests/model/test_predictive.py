@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from hemf.kernels.reference import rows as reference
 from hemf.model import predictive
 from hemf.model.communities import Communities, Sticks, prior_predictive
-from hemf.model.layout import Layout, pack, unpack
-from hemf.model.side import Moments
+from hemf.model.layout import Layout, Moments, pack, unpack
+from hemf.model.side import with_stranger
 from proofs.problems import SETTINGS, Setting, any_communities, problem, spd
 
 
@@ -133,7 +133,7 @@ def test_a_stranger_has_a_finite_variance_where_the_prior_has_none(
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_the_stranger_comes_after_the_rows(setting: Setting, rng: np.random.Generator) -> None:
     side = problem(rng, setting).sides["item"]
-    extended = predictive.with_stranger(side)
+    extended = with_stranger(side)
     np.testing.assert_array_equal(extended.mean[:-1], side.moments.mean)
     np.testing.assert_array_equal(extended.second[:-1], side.moments.second)
     mean, second = side.stranger
@@ -173,8 +173,8 @@ def test_newcomers_like_a_typical_rating_differ_in_their_mean_alone(
     side.regression = regression
     features = csr_array(rng.normal(size=(3, 2)))  # of all that the rows have, two are known
     counts = rng.integers(0, 9, side.n_rows)
-    rows = predictive.with_stranger(side, features)
-    ratings = predictive.with_stranger(side, features, counts)
+    rows = with_stranger(side, features)
+    ratings = with_stranger(side, features, counts)
     here = slice(side.n_rows, side.n_rows + 3)
     told = regression.coefficients[:2]
     left = side.factor_means - regression.design.matrix.toarray()[:, :2] @ told

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from hemf import ConvergenceWarning, HeMF
 from hemf.kernels.reference import rows as reference
-from hemf.model import ridge
+from hemf.model import regression as ridge
 from hemf.model.bound import factors_term
 from hemf.model.communities import (
     FLOOR,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
+from hemf._options import ALL
 from hemf._typing import SIDES
 from hemf.online import learner, ovb, updates
-from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from hemf.online.updates import pass_over
 from proofs.learners import SETTINGS, adopted, assert_nothing_drifted, planted

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from hemf import DataError, HeMF, Ratings
+from hemf._options import ALL, FitOptions, OnlineOptions, Schedule
 from hemf._typing import SIDES
-from hemf.batch.options import FitOptions, Schedule
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
 from hemf.online import ovb, updates
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from proofs.climbing import assert_climbs
 from proofs.learners import (

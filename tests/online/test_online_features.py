@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from hemf._options import Schedule
 from hemf._typing import SIDES
-from hemf.batch.options import Schedule
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
-from hemf.model import ridge
+from hemf.model import regression as ridge
 from hemf.model.features import Logs, how_many
 from hemf.online import features, ovb, updates
 from hemf.online import state as states

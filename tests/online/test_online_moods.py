@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf._options import ALL, OnlineOptions, Schedule
 from hemf._typing import SIDES
-from hemf.batch.options import Schedule
 from hemf.batch.sweep import (
     BatchState,
     learn_noise,
@@ -21,7 +21,6 @@ from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import ovb, updates
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
 from proofs.learners import CENTRE, EXACT, SETTINGS, as_batch, coarse, pairs

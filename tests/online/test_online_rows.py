@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
+from hemf._options import ALL
 from hemf._typing import SIDES
 from hemf.kernels.reference import online
 from hemf.model.layout import pack
 from hemf.online import ovb, updates
 from hemf.online import state as states
 from hemf.online.eviction import evict
-from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from hemf.online.store import RowStore
 from proofs.learners import (

@@ -10,14 +10,14 @@ import pytest
 from scipy.sparse import csr_array
 
 from hemf import HeMF
-from hemf.batch.init import CHANCE_RATINGS, clear_directions
+from hemf._options import ALL
+from hemf.batch.sweep import CHANCE_RATINGS, clear_directions
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
 from hemf.model.layout import pack
 from hemf.online import ovb, updates
 from hemf.online.eviction import rotate_packed
-from hemf.online.options import ALL
 from proofs.learners import assert_same_statistics, given, learner
 from proofs.problems import Setting
 

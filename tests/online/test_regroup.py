@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hemf._options import ALL
 from hemf._typing import SIDES
-from hemf.batch import merge_split
+from hemf.model.side import EMPTY, drop_empty, merge_alike, order_by_size
 from hemf.online import clocks, communities, updates
-from hemf.online.options import ALL
 from hemf.online.state import OnlineState
 from proofs.learners import (
     SETTINGS,
@@ -104,9 +104,9 @@ def test_tidying_up_is_what_batch_moves_do(setting: Setting) -> None:
     state = learner(np.random.default_rng(2), setting, users=30, communities=(4, 3))
     for name in SIDES:
         side = state.sides[name].copy()
-        merge_split.drop_empty(side)
-        merge_split.merge_alike(side)
-        merge_split.order_by_size(side)
+        drop_empty(side)
+        merge_alike(side)
+        order_by_size(side)
         tidied(state, name)
         ours = state.sides[name]
         np.testing.assert_allclose(ours.statistics.size, side.statistics.size, rtol=1e-9)
@@ -161,7 +161,7 @@ def test_communities_that_differ_are_left_alone() -> None:
 def test_an_empty_community_goes_and_the_others_stay(setting: Setting) -> None:
     state = adopted(planted(np.random.default_rng(6), setting), least_share=1e-14)
     away(state, "user", 2)
-    assert state.stores["user"].size[2] < merge_split.EMPTY
+    assert state.stores["user"].size[2] < EMPTY
     before = total(state)
     sizes = state.stores["user"].size[:2].copy()
     assert tidied(state, "user")
@@ -172,8 +172,8 @@ def test_an_empty_community_goes_and_the_others_stay(setting: Setting) -> None:
 
 def test_what_a_dropped_community_held_is_gone_from_statistics() -> None:
     state = adopted(planted(np.random.default_rng(7), SETTINGS[0]))
-    away(state, "user", 2, spare=0.5 * merge_split.EMPTY)
-    assert 0.0 < state.stores["user"].size[2] < merge_split.EMPTY
+    away(state, "user", 2, spare=0.5 * EMPTY)
+    assert 0.0 < state.stores["user"].size[2] < EMPTY
     assert_nothing_drifted(state)
     assert tidied(state, "user")
     assert_nothing_drifted(state)

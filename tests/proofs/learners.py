@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf._options import ALL, OnlineOptions
 from hemf._typing import SIDES
-from hemf.batch.init import assign, start_side
-from hemf.batch.sweep import BatchState
+from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout, pack, unpack
 from hemf.online import ovb, updates
 from hemf.online import state as states
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
 from proofs import slow_bound

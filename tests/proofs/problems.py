@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from hemf import HeMF
-from hemf._options import fit_options
+from hemf._options import FitOptions, fit_options
 from hemf._typing import SIDES
-from hemf.batch.init import assign, start_side
-from hemf.batch.options import FitOptions
-from hemf.batch.sweep import BatchState, with_penalty
+from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import RatingsInMemory, Sessions, Threads
 from hemf.model.bound import side_terms
@@ -20,6 +18,7 @@ from hemf.model.communities import Communities, Prior, Statistics, Sticks
 from hemf.model.features import Design
 from hemf.model.layout import Layout, pack
 from hemf.model.noise import NoiseScales
+from hemf.model.side import with_penalty
 
 OTHER = {"user": "item", "item": "user"}
 

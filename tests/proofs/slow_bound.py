@@ -18,7 +18,7 @@ from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Sparse
 from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import OtherRows
-from hemf.model import ridge
+from hemf.model import regression as ridge
 from hemf.model.communities import Communities, Prior, Sticks
 from hemf.model.layout import unpack
 from hemf.model.noise import NoiseScales

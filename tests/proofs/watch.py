@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf.batch.sweep import BatchState, learn_features, regress
+from hemf.batch.sweep import BatchState
 from hemf.kernels.reference import rows
+from hemf.model.side import learn_features, regress
 from proofs import slow_bound
 from proofs.problems import Setting, update_rows
 

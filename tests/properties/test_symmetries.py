@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf.batch import merge_split
-from hemf.batch.empirical import learn_prior
-from hemf.batch.init import assign
-from hemf.batch.sweep import BatchState, learn_noise, update_side
+from hemf.batch.sweep import BatchState, assign, learn_noise, update_side
 from hemf.data import datasets
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
+from hemf.model.communities import learn_prior
 from hemf.model.features import Design
+from hemf.model.layout import Moments
 from hemf.model.noise import NoiseScales
-from hemf.model.side import Moments, Side
+from hemf.model.side import Side, order_by_size
 from proofs.problems import OTHER, SETTINGS, Setting, problem, tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -30,7 +29,7 @@ def sweeps(state: BatchState, setting: Setting, times: int = 3) -> None:
     for _ in range(times):
         for name, side in state.sides.items():
             update_side(state, name, coupled=setting.coupled)
-            merge_split.order_by_size(side)
+            order_by_size(side)
         learn_noise(state)
         for side in state.sides.values():
             side.prior = learn_prior(
@@ -167,10 +166,10 @@ def test_the_names_of_communities_do_not_matter(setting: Setting, rng: np.random
         side.prior = replace(side.prior, concentration=0.5)
         assign(side, relabel[labels], 4)
         update_side(state, "user", coupled=setting.coupled, hold=True)
-        merge_split.order_by_size(side)
+        order_by_size(side)
         for name in ("user", "item", "user"):
             update_side(state, name, coupled=setting.coupled)
-            merge_split.order_by_size(state.sides[name])
+            order_by_size(state.sides[name])
         states.append(state)
     one, two = states
     for name in ("user", "item"):

@@ -11,7 +11,7 @@ import pytest
 
 from hemf import ConvergenceWarning, GibbsHeMF, ParameterError, Ratings, UnknownIdError
 from hemf.batch.inputs import regression_bytes
-from hemf.model.ridge import conjugate_gradients
+from hemf.model.regression import conjugate_gradients
 from hemf.samplers import BPMF
 from hemf.samplers import hemf as sampler
 from hemf.samplers.hemf import HeMFChain

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from hemf.batch.init import NOISE_START
+from hemf.batch.sweep import NOISE_START
 from hemf.data.ratings import Sparse
-from hemf.model import ridge
+from hemf.model import regression as ridge
 from hemf.model.features import Design
 from hemf.model.layout import Layout
 from hemf.samplers import draws

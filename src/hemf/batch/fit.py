@@ -5,31 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
-from hemf._typing import SIDES
-from hemf.batch import merge_split
-from hemf.batch.callbacks import MIN_SIZE, Callback, Convergence, SweepReport, notify
-from hemf.batch.empirical import learn_prior
-from hemf.batch.init import (
-    NOISE_START,
-    PSEUDO_RATINGS,
+from hemf._options import FitOptions
+from hemf.batch.callbacks import Callback, SweepReport
+from hemf.batch.sweep import (
+    BatchState,
     assign,
     cluster,
-    leading_directions,
-    start_side,
+    start_state,
+    sweep,
+    update_side,
 )
-from hemf.batch.options import FitOptions
-from hemf.batch.sweep import BatchState, sweep, update_side
-from hemf.engines.base import RATINGS, Engine
+from hemf.engines.base import Engine
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import ConvergenceWarning, DataError, warn_caller
+from hemf.model.communities import learn_prior
 from hemf.model.features import Design
-from hemf.model.side import Side
+from hemf.model.side import Side, drop_empty, merge, merge_gains, order_by_size
 
 MAX_TRIALS = 4  # rounds of merges and splits after convergence
 
@@ -41,33 +38,6 @@ class FitResult:
     state: BatchState
     history: list[SweepReport]
     converged: bool
-
-
-def start_state(
-    engine: Engine,
-    unit: float,
-    options: FitOptions,
-    rng: np.random.Generator,
-    designs: Mapping[str, Design] = MappingProxyType({}),
-) -> BatchState:
-    """Return both sides before the first sweep.
-
-    Users are updated first, against the leading directions of the items.
-    """
-    ratings = engine.components[RATINGS]
-    directions = leading_directions(ratings.residuals(PSEUDO_RATINGS), options.n_factors, rng)
-    sides = {
-        name: start_side(
-            name,
-            ratings.counts(name).size,
-            options,
-            rng,
-            design=designs.get(name),
-            directions=directions if name == "item" else None,
-        )
-        for name in SIDES
-    }
-    return BatchState(sides, engine, NOISE_START, unit, moods=ratings.start_moods())
 
 
 def fit_batch(
@@ -230,7 +200,7 @@ def improve(
 def likely_pairs(side: Side) -> list[tuple[int, int]]:
     """Return the pairs with the largest gain of a merge, best first."""
     left, right = np.triu_indices(side.n_communities, k=1)
-    gains = merge_split.merge_gains(side, left, right)
+    gains = merge_gains(side, left, right)
     best = np.argsort(-gains)[:CANDIDATES]
     return [(int(left[k]), int(right[k])) for k in best]
 
@@ -254,8 +224,8 @@ def _try(state: BatchState, name: str, change: Callable[[Side], bool], options: 
             side.refresh()
         last, bound = bound, sum(trial.bound_terms().values())
         if step > 0 and bound > before:
-            merge_split.drop_empty(side)
-            merge_split.order_by_size(side)
+            drop_empty(side)
+            order_by_size(side)
             state.sides[name] = side
             state.squared_error, state.noise = trial.squared_error, trial.noise
             return True
@@ -265,7 +235,7 @@ def _try(state: BatchState, name: str, change: Callable[[Side], bool], options: 
 
 
 def _merge(side: Side, left: int, right: int) -> bool:
-    merge_split.merge(side, left, right)
+    merge(side, left, right)
     return True
 
 
@@ -287,3 +257,61 @@ def _split(side: Side, community: int, rng: np.random.Generator) -> bool:
     labels[members[halves == 1]] = side.n_communities
     assign(side, labels, side.n_communities + 1)
     return True
+
+
+# ------------------------------------------------------------------------------------------------
+# Convergence.
+
+
+MIN_SIZE = 10_000.0  # nats; of a smaller bound the fifth digit is not worth a sweep
+
+
+@dataclass
+class Convergence:
+    """Convergence of the bound, or of the error on held-out ratings.
+
+    >>> converged = Convergence(tolerance=1e-3, patience=1, earliest=0)
+    >>> [converged.bound(sweep, elbo) for sweep, elbo in enumerate([-200.0, -100.0, -99.99])]
+    [False, False, True]
+    """
+
+    tolerance: float
+    patience: int
+    earliest: int
+    """First sweep that can converge: before it, parts of the model are held."""
+    size: float = MIN_SIZE
+    """Changes are relative to the bound or to this, whichever is larger."""
+    _last: float | None = field(default=None, init=False)
+    _quiet: int = field(default=0, init=False)
+    _best: float = field(default=float("inf"), init=False)
+    _worse: int = field(default=0, init=False)
+
+    def bound(self, sweep: int, elbo: float) -> bool:
+        """Whether the relative change of the bound was below tolerance ``patience`` times."""
+        last, self._last = self._last, elbo
+        if last is None or sweep < self.earliest:
+            return False
+        small = abs(elbo - last) <= self.tolerance * max(abs(last), self.size)
+        self._quiet = self._quiet + 1 if small else 0
+        return self._quiet >= self.patience
+
+    def reset(self) -> bool:
+        """Start again after a change from outside; return False for "not converged"."""
+        self._last, self._quiet, self._worse = None, 0, 0
+        return False
+
+    def validation(self, sweep: int, rmse: float) -> tuple[bool, bool]:
+        """Whether this error is the smallest so far, and whether it is time to stop."""
+        if sweep < self.earliest:
+            return False, False
+        if rmse < self._best:
+            self._best, self._worse = rmse, 0
+            return True, False
+        self._worse += 1
+        return False, self._worse >= self.patience
+
+
+def notify(callbacks: tuple[Callback, ...], report: SweepReport) -> bool:
+    """Call every callback; return whether any asked to stop."""
+    answers = [callback(report) for callback in callbacks]
+    return any(answers)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._checks import resolve_rating_range
+from hemf._options import FitOptions
 from hemf._typing import (
     AnyArray,
     BoolArray,
@@ -20,7 +21,6 @@ from hemf._typing import (
     RatingsLike,
     Storage,
 )
-from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
 from hemf.data.ratings import Ratings, Sparse, pairs_from_any
@@ -31,7 +31,7 @@ from hemf.engines.base import Engine
 from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
 from hemf.model.features import HOW_MANY, RATED, Block, Design, implicit_blocks
-from hemf.model.ridge import DIRECT, PRECISE
+from hemf.model.regression import DIRECT, PRECISE
 from hemf.model.state import GivenFeatures
 
 
@@ -168,7 +168,8 @@ def validation_rmse(
     >>> callable(validation_rmse([("bob", "milk", 4)], data, (3.0, 5.0)))
     True
     """
-    from hemf.model.predictive import pair_moments, with_stranger
+    from hemf.model.predictive import pair_moments
+    from hemf.model.side import with_stranger
 
     users, items, actual, times = validation_pairs(ratings, train)
 

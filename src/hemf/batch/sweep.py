@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from hemf._typing import SIDES, Float64Array, Int32Array, Int64Array
-from hemf.batch import merge_split
-from hemf.batch.empirical import learn_prior
-from hemf.batch.init import seed_communities
-from hemf.batch.options import FitOptions
+from hemf._options import FitOptions
+from hemf._typing import SIDES, Float64Array, Int32Array, Int64Array, Matrix
 from hemf.engines.base import RATINGS, Engine, EntryTable, HalfSweep
-from hemf.model import bound
-from hemf.model.bound import factors_term
-from hemf.model.communities import Statistics
+from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior
+from hemf.model.features import Design
+from hemf.model.layout import Moments, lower_triangle
 from hemf.model.moods import Moods, learn_mood_prior
-from hemf.model.noise import learn_scales, noise_term, scale_posterior
-from hemf.model.predictive import with_stranger
-from hemf.model.regression import Regression, regression_term
-from hemf.model.side import Moments, Side
+from hemf.model.noise import NoiseScales, learn_scales, scale_posterior
+from hemf.model.regression import Regression
+from hemf.model.side import (
+    Side,
+    bound_terms,
+    drop_empty,
+    learn_features,
+    merge_alike,
+    order_by_size,
+    regress,
+    with_penalty,
+    with_stranger,
+)
 
 MIN_WEIGHT = 0.01  # of a row, τ, below which other rows are explained exactly
 NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings explained exactly would give NaN
@@ -104,26 +114,6 @@ class BatchState:
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence
         return terms
-
-
-def bound_terms(
-    sides: dict[str, Side],
-    counts: dict[str, Int64Array],
-    squared_error: float,
-    noise: float,
-    unit: float,
-) -> dict[str, float]:
-    """Return the lower bound by term, given the number of ratings of each row."""
-    n_ratings = int(counts["user"].sum())
-    terms = {"ratings": bound.ratings_term(squared_error, noise, n_ratings, unit)}
-    for name, side in sides.items():
-        for term, value in bound.side_terms(side.statistics, side.communities, side.prior).items():
-            terms[f"{name} {term}"] = value
-        if side.noise_scales is not None:
-            terms[f"{name} noise"] = noise_term(side.noise_scales, counts[name])
-        if side.regression is not None:
-            terms[f"{name} features"] = regression_term(side.regression)
-    return terms
 
 
 def update_side(
@@ -240,8 +230,8 @@ def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> N
             scales=state.sweeps >= schedule.hold_noise,
             features=schedule.features_due(state.sweeps),
         )
-        merge_split.drop_empty(state.sides[name])
-        merge_split.order_by_size(state.sides[name])
+        drop_empty(state.sides[name])
+        order_by_size(state.sides[name])
     if state.moods is not None and state.sweeps >= schedule.hold_mood:
         update_moods(state, learn=evb is not None)
     if evb is not None:
@@ -260,75 +250,8 @@ def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> N
         since = state.sweeps - state.seeded_at
         if since >= schedule.hold_structure and since % schedule.merge_every == 0:
             for side in state.sides.values():
-                merge_split.merge_alike(side)
+                merge_alike(side)
     state.sweeps += 1
-
-
-# ------------------------------------------------------------------------------------------------
-# Regression of a side's rows on their features.
-
-
-def with_penalty(side: Side, statistics: Statistics) -> Statistics:
-    """Add MᵀΛM to the scatter of the rows' residuals a_i - f_i."""
-    if side.regression is None:
-        return statistics
-    return replace(statistics, scatter=statistics.scatter + side.regression.penalty)
-
-
-def regress(side: Side) -> None:
-    """Update M and the statistics of the residuals."""
-    if side.regression is not None:
-        side.regression, side.statistics = _changed(side, side.regression.fitted(_targets(side)))
-
-
-def learn_features(side: Side, information: Float64Array, *, move: bool) -> bool:
-    """Update C given the rows' information weights and, with ``move``, the λ_b.
-
-    New λ_b are tried with their q(V), and kept if the bound is higher. Return whether C changed, so
-    that rows have to be updated.
-    """
-    before = side.regression
-    if before is None:
-        return False
-    proposed = (
-        before.proposed_precision(side.communities.precision[0]) if move else before.precision
-    )
-    if not before.is_stale(proposed, information):
-        return False
-    known, statistics = before.known(information), side.statistics
-    if move:
-        now = before.with_leverage(float(information @ before.leverage))
-        trial = before.with_precision(proposed, information, known).fitted(_targets(side))
-        side.regression, side.statistics = _changed(side, trial)
-        if _evidence(side, trial, side.statistics) >= _evidence(side, now, statistics):
-            return True
-    side.regression = before.with_precision(before.precision, information, known)
-    side.statistics = statistics
-    return True
-
-
-def _targets(side: Side) -> Float64Array:
-    """E[a_i] - Σ_d q_i(d) m_d of each row."""
-    return np.asarray(side.factor_means - side.membership.astype(float) @ side.communities.mean)
-
-
-def _changed(side: Side, after: Regression) -> tuple[Regression, Statistics]:
-    """Return another regression of a side with the statistics of its residuals."""
-    before, statistics = side.regression, side.statistics
-    assert before is not None
-    left, change = side.factor_means - before.shift, after.shift - before.shift
-    cross = left.T @ change
-    moved = change.T @ change - cross - cross.T + (after.penalty - before.penalty)
-    return after, replace(
-        statistics,
-        first=statistics.first - side.membership.astype(float).T @ change,
-        scatter=statistics.scatter + moved,
-    )
-
-
-def _evidence(side: Side, regression: Regression, statistics: Statistics) -> float:
-    """Terms of the bound that depend on V."""
-    return factors_term(statistics, side.communities) + regression_term(regression)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -354,3 +277,213 @@ def update_moods(state: BatchState, *, learn: bool) -> None:
     change = precision @ squares - 2.0 * natural_mean @ (posterior.mean - old.mean)
     state.squared_error = max(state.squared_error + state.noise * float(change), 0.0)
     state.moods = replace(moods, prior=used, posterior=posterior, divergence=sums.divergence)
+
+
+# ------------------------------------------------------------------------------------------------
+# Start of a fit: one community on each side, then seeds from a clustering of the factors.
+#
+# Communities that start from random memberships collapse into one. So the factors are first learnt
+# with a single community, then clustered in the metric of their prior.
+
+
+def start_state(
+    engine: Engine,
+    unit: float,
+    options: FitOptions,
+    rng: np.random.Generator,
+    designs: Mapping[str, Design] = MappingProxyType({}),
+) -> BatchState:
+    """Return both sides before the first sweep.
+
+    Users are updated first, against the leading directions of the items.
+    """
+    ratings = engine.components[RATINGS]
+    directions = leading_directions(ratings.residuals(PSEUDO_RATINGS), options.n_factors, rng)
+    sides = {
+        name: start_side(
+            name,
+            ratings.counts(name).size,
+            options,
+            rng,
+            design=designs.get(name),
+            directions=directions if name == "item" else None,
+        )
+        for name in SIDES
+    }
+    return BatchState(sides, engine, NOISE_START, unit, moods=ratings.start_moods())
+
+
+FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance
+FACTOR_START = 0.3  # root mean square of the factors' means
+NOISE_START = 0.3  # σ² before the first sweep; at 1 small data looks like noise and factors vanish
+
+
+def start_side(
+    name: str,
+    n_rows: int,
+    options: FitOptions,
+    rng: np.random.Generator,
+    *,
+    design: Design | None = None,
+    directions: Float64Array | None = None,
+) -> Side:
+    """Return a side with one community and offsets of zero.
+
+    A side with a ``design`` has tied covariances. The first factors are ``directions``, (rows, at
+    most n_factors), the others are random.
+    """
+    layout, dtype = options.layout(name), options.dtype
+    order = layout.order
+    mean = np.zeros((n_rows, layout.total), dtype)
+    factors = layout.factors
+    mean[:, factors] = rng.normal(scale=FACTOR_START, size=(n_rows, factors.size))
+    if directions is not None:
+        mean[:, factors[: directions.shape[1]]] = FACTOR_START * directions
+    if layout.pinned >= 0:
+        mean[:, layout.pinned] = 1.0
+    rows, columns = lower_triangle(layout.total)
+    second = np.empty((n_rows, rows.size), dtype)
+    np.multiply(mean[:, rows], mean[:, columns], out=second)
+    prior = Prior.start(
+        order,
+        variance=FACTOR_VARIANCE,
+        concentration=options.concentration,
+        mean_scale=options.spread,
+    )
+    nothing = Statistics(np.zeros(1), np.zeros((1, order)), np.zeros((1, order, order)), 0.0)
+    return Side(
+        layout=layout,
+        tied=options.tied[name] or design is not None,
+        prior=prior,
+        moments=Moments(mean, second),
+        membership=np.ones((n_rows, 1), dtype),
+        statistics=nothing,
+        communities=community_posterior(nothing, prior),
+        noise_scales=NoiseScales.start(n_rows) if options.noise_scales[name] else None,
+        regression=None if design is None else Regression.start(design, order),
+    )
+
+
+def seed_communities(side: Side, count: int, rng: np.random.Generator) -> None:
+    """Assign every row to one of ``count`` clusters of the whitened factor means.
+
+    The next half-sweep has to hold memberships.
+    """
+    whitened = side.residual_means @ np.linalg.cholesky(side.communities.precision[0])
+    labels = cluster(whitened, count, rng)
+    occupied = np.unique(labels)
+    labels = np.searchsorted(occupied, labels)
+    assign(side, labels, occupied.size)
+
+
+def cluster(points: Float64Array, count: int, rng: np.random.Generator) -> np.ndarray:
+    """k-means labels with k-means++ starts; fewer clusters where there are fewer points."""
+    from scipy.cluster.vq import kmeans2
+
+    count = min(count, np.unique(points, axis=0).shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of empty clusters
+        _, labels = kmeans2(points, count, iter=30, minit="++", rng=rng)
+    return np.asarray(labels)
+
+
+def assign(side: Side, labels: np.ndarray, count: int) -> None:
+    """Set hard memberships, and communities from the rows' moments."""
+    membership = np.zeros((side.n_rows, count), side.membership.dtype)
+    membership[np.arange(side.n_rows), labels] = 1.0
+    side.membership = membership
+    side.refresh(hard_statistics(side, labels, count))
+
+
+def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
+    """Statistics of hard memberships from row moments (exact where a row has one community)."""
+    n_rows, order = side.n_rows, side.layout.order
+    onehot = csr_array(
+        (np.ones(n_rows), labels, np.arange(n_rows + 1)), shape=(n_rows, count)
+    ).T.tocsr()
+    if side.regression is not None:  # one Σ for all, for any memberships
+        scatter = side.statistics.scatter
+    else:
+        free = side.layout.free
+        rows, columns = lower_triangle(side.layout.total)
+        full = np.empty((count, side.layout.total, side.layout.total))
+        packed = onehot @ side.moments.second.astype(np.float64)
+        full[:, rows, columns] = packed
+        full[:, columns, rows] = packed
+        scatter = full[:, free[:, None], free[None, :]].reshape(count, order, order)
+        if side.tied or count == 1:
+            scatter = scatter.sum(axis=0, keepdims=True)
+    return Statistics(
+        size=np.bincount(labels, minlength=count).astype(np.float64),
+        first=onehot @ side.residual_means,
+        scatter=scatter,
+        entropy=side.statistics.entropy,
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Guesses of one side's factors: the leading directions of ratings less their offsets.
+#
+# Factors that start at random agree with the ratings by chance only. On small data that is often
+# too little: in the first sweeps all directions look like noise, their prior shrinks, and none of
+# them comes back. The leading directions are the ones that the data has most to say about.
+#
+# The strength of a direction by chance is seen where every rating's sign is drawn anew: numbers of
+# ratings and their sizes stay, everything that they have in common is lost.
+
+
+ITERATIONS = 3  # of the block power method; sweeps do the rest
+PSEUDO_RATINGS = 5.0  # that shrink the offset of a row, and keep rare rows from leading
+MIN_STRENGTH = 1e-6  # of the largest singular value; directions below hold rounding errors
+CHANCE_RATINGS = 20.0  # pseudo-ratings where strengths are judged: a rare row alone is no direction
+CHANCES = 4  # times that signs are drawn
+CLEAR = 3.0  # standard deviations from chance at which there is something
+
+
+def leading_directions(residuals: Matrix, count: int, rng: np.random.Generator) -> Float64Array:
+    """Return up to ``count`` directions of the columns, (columns, ≤ count), of unit mean square.
+
+    >>> two = csr_array([[1.0, -1.0], [-1.0, 1.0]])  # ann and bob disagree on tea and milk
+    >>> np.abs(leading_directions(two, 1, np.random.default_rng(0))).round(6).tolist()
+    [[1.0], [1.0]]
+    """
+    strength, found = _leading(residuals, count, rng)
+    return found[:, strength > MIN_STRENGTH * max(strength.max(initial=0.0), MIN_STRENGTH)]
+
+
+def clear_directions(
+    residuals: csr_array, count: int, rng: np.random.Generator, *, margin: float = CLEAR
+) -> Float64Array:
+    """Return the leading directions that are stronger than those of random signs.
+
+    The strongest is compared with the strongest, the second with the second, and so on; there are
+    none unless all together are stronger by ``margin`` standard deviations.
+
+    >>> rng = np.random.default_rng(0)
+    >>> taste = np.outer(rng.normal(size=100), rng.normal(size=20))
+    >>> clear_directions(csr_array(taste + rng.normal(size=(100, 20))), 3, rng).shape
+    (20, 1)
+    """
+    strength, found = _leading(residuals, count, rng)
+    by_chance = np.empty((CHANCES, strength.size))
+    for drawn in by_chance:
+        signs = rng.integers(0, 2, residuals.data.size, np.int8) * 2.0 - 1.0
+        flipped = residuals.copy()
+        flipped.data *= signs
+        drawn[:] = _leading(flipped, count, rng)[0]
+    sums = by_chance.sum(axis=1)
+    if not strength.sum() > sums.mean() + margin * sums.std(ddof=1):
+        return found[:, :0]
+    return found[:, strength > by_chance.mean(axis=0)]
+
+
+def _leading(
+    table: Matrix, count: int, rng: np.random.Generator
+) -> tuple[Float64Array, Float64Array]:
+    """Return the largest singular values, and their right vectors, of unit mean square."""
+    n_columns = table.shape[1]
+    block = rng.normal(size=(n_columns, min(count, *table.shape)))
+    for _ in range(ITERATIONS):
+        block = np.linalg.qr(table.T @ (table @ block))[0]
+    _, strength, rotation = np.linalg.svd(table @ block, full_matrices=False)
+    return strength, np.asarray((block @ rotation.T) * np.sqrt(n_columns))

@@ -110,3 +110,17 @@ def order_of(length: int) -> int:
     3
     """
     return int((np.sqrt(8 * length + 1) - 1) // 2)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior moments of the rows of one side, pinned coordinate included."""
+
+    mean: Array
+    """E[a], (rows, total)."""
+    second: Array
+    """E[a aᵀ], (rows, packed)."""
+
+    def copy(self) -> Moments:
+        """Return a deep copy."""
+        return Moments(self.mean.copy(), self.second.copy())

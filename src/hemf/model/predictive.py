@@ -6,75 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from hemf._arrays import top_columns
 from hemf._typing import Float64Array, Int64Array
-from hemf.model.layout import lower_triangle
-from hemf.model.side import Moments, Side
+from hemf.model.layout import Moments, lower_triangle
 
 COLUMNS = 4096  # rows of the other side that are converted to float64 at a time
-
-
-def with_stranger(
-    side: Side, newcomers: csr_array | None = None, counts: Int64Array | None = None
-) -> Moments:
-    """Moments of a side's rows, then of newcomers, and last of a stranger.
-
-    Parameters
-    ----------
-    side
-        The side.
-    newcomers
-        Features of rows without ratings.
-    counts
-        Number of ratings of each row: newcomers then have the mean of `typical`.
-
-    """
-    mean, second = side.stranger
-    dtype = side.moments.mean.dtype
-    means, seconds = [side.moments.mean], [side.moments.second]
-    if newcomers is not None:
-        new = newcomer_moments(side, newcomers, counts)
-        means.append(new.mean)
-        seconds.append(new.second)
-    return Moments(
-        np.vstack([*means, mean.astype(dtype)]),
-        np.vstack([*seconds, second.astype(dtype)]),
-    )
-
-
-def newcomer_moments(side: Side, features: csr_array, counts: Int64Array | None = None) -> Moments:
-    """Moments of rows with features and no ratings; see `with_stranger`."""
-    moments = side.newcomers(features)
-    return moments if counts is None else _with_mean(moments, typical(side, features, counts))
-
-
-# docs/model.md#newcomers
-def typical(side: Side, newcomers: csr_array, counts: Int64Array) -> Float64Array:
-    """Mean of newcomers with these features, residuals of rows weighted by their ratings.
-
-        E[a | x] = Mᵀx + Σ_i n_i (m_i - Mᵀx_i) / Σ_i n_i,  x and x_i the features given
-
-    Rows with many ratings differ from the rest: on MovieLens 1M the mean of all ratings is 0.3
-    above that of the films' means. A rating to be predicted is drawn from ratings, not from rows.
-    """
-    assert side.regression is not None
-    design, layout, known = side.regression.design, side.layout, newcomers.shape[1]
-    coefficients = side.regression.coefficients[:known]
-    left = side.factor_means[: design.n_rows] - design.matrix[:, :known] @ coefficients
-    share = counts[: design.n_rows] / max(1, counts[: design.n_rows].sum())
-    mean = np.ones((newcomers.shape[0], layout.total))
-    mean[:, layout.free] = newcomers @ coefficients + share @ left
-    return mean
-
-
-def _with_mean(moments: Moments, mean: Float64Array) -> Moments:
-    """Return rows with another mean and the same covariance."""
-    before, dtype = moments.mean.astype(np.float64), moments.mean.dtype
-    rows, columns = lower_triangle(mean.shape[1])
-    change = mean[:, rows] * mean[:, columns] - before[:, rows] * before[:, columns]
-    return Moments(mean.astype(dtype), (moments.second + change).astype(dtype))
 
 
 # docs/model.md#predictive-variance

@@ -28,16 +28,17 @@ be too high by a share of L/ι of V's contribution.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._typing import Float64Array
+from hemf._typing import Array, Float64Array
 from hemf.model.communities import FeaturePrior
 from hemf.model.features import CoefficientBlocks, Design
-from hemf.model.ridge import CovarianceSummary, Iterative, Solver, solved, solver
 
 START_SHARE = 2.0  # λ_b at the start: features move a row by half of the factors' variance
 MAX_STEP = 2.0  # of ln λ_b in one update
@@ -240,3 +241,345 @@ def regression_term(regression: Regression) -> float:
         covariance.weighted_leverage + float(precision @ covariance.trace) - widths.sum() - log_det
     )
     return float(-0.5 * order * expected)
+
+
+# ------------------------------------------------------------------------------------------------
+# Ridge regression with one Gram matrix for all coordinates: M = E[V] and its covariance C.
+#
+#     q(V | Σ) = MN(M, C, Σ),   C⁻¹ = XᵀWX + Λ,   M = (XᵀX + Λ)⁻¹ Xᵀ R
+#
+# Solvers get the design weighted by the information of the rows, W^½ X. Where rows or columns are
+# few enough, the smaller of XᵀWX + Λ and I + W^½ X Λ⁻¹ Xᵀ W^½ is factorised (`Direct`). Otherwise C
+# is diagonal, in memory proportional to the non-zeros of the features: the optimal diagonal one,
+# 1/C_ff = Σ_i w_i x_if² + λ, whose bound is lower (`Iterative`). M is found by conjugate gradients
+# from where it was, preconditioned by C.
+
+
+Product: TypeAlias = tuple[Float64Array, Callable[[], Float64Array]]
+"""vᵀAv, and a function that returns A v."""
+Operator: TypeAlias = Callable[[Float64Array], Product]
+
+DIRECT = 5000  # rows or columns up to which a matrix of them is factorised
+PRECISE = 1500  # rows or columns up to which that is done in float64 for any storage type
+CHUNK_BYTES = 1 << 25  # of features that are made dense at a time
+DENSE = 40.0  # products by BLAS in the time of one product of sparse entries
+ACCURACY = 1e-4  # of the residual, at which conjugate gradients stop early
+
+
+@dataclass(frozen=True)
+class CovarianceSummary:
+    """Summary of C, the covariance of V among features."""
+
+    trace: Float64Array
+    """tr C_bb of each block, (B,)."""
+    log_det: float
+    """ln|C|."""
+    weighted_leverage: float
+    """Σ_i w_i x_iᵀ C x_i."""
+
+
+# docs/model.md#coefficients
+class Solver(Protocol):
+    """Solver for C of a weighted design."""
+
+    steps: int
+    """Steps of conjugate gradients in one update; the next sweep continues."""
+
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
+        """Return the summary of C for these λ_b."""
+
+    def leverages(self, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of the design."""
+
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
+        """Return C times ``right``, (F, any)."""
+
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of other features."""
+
+
+def solver(design: Design) -> Solver:
+    """Return a solver that suits the size of the design."""
+    smaller = min(design.n_rows, design.n_columns)
+    return Direct(design) if smaller <= DIRECT else Iterative(design)
+
+
+class Direct:
+    """Cholesky factorisation of the columns' or the rows' Gram matrix, whichever is smaller."""
+
+    steps = 1
+
+    def __init__(self, design: Design) -> None:
+        self._design = design
+        self._by_rows = design.n_rows < design.n_columns
+        self._size = min(design.n_rows, design.n_columns)
+        is_small = self._size <= PRECISE
+        self._dtype = np.dtype(np.float64) if is_small else design.values.dtype
+        if self._by_rows:  # X_b X_bᵀ of each block: λ_b changes their weights
+            blocks = (design.transposed[design.block(b)] for b in range(design.widths.size))
+            self._grams = [gram(csr_array(block), self._dtype) for block in blocks]
+        else:
+            self._grams = [gram(design.matrix, self._dtype)]
+        self._precision: Float64Array | None = None
+        self._factor: Array
+        self._covariance: CovarianceSummary
+        self._leverages: Float64Array
+
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
+        """Return the summary of C for these λ_b."""
+        self._factorise(precision)
+        return self._covariance
+
+    def leverages(self, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of the design."""
+        self._factorise(precision)
+        return self._leverages
+
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
+        """Return C times ``right``."""
+        self._factorise(precision)
+        if not self._by_rows:
+            return self._solve(right)
+        columns, design = self._design.by_column(precision)[:, None], self._design
+        scaled = right / columns  # C = Λ⁻¹ - Λ⁻¹Xᵀ (I + X Λ⁻¹ Xᵀ)⁻¹ XΛ⁻¹
+        return np.asarray(
+            scaled - design.transposed @ self._solve(design.matrix @ scaled) / columns
+        )
+
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of other features."""
+        self._factorise(precision)
+        if not self._by_rows:
+            dense = features.toarray().astype(np.float64)
+            return np.asarray(np.sum(dense * self._solve(dense.T).T, axis=1))
+        scaled = features / self._design.by_column(precision)
+        seen = (self._design.matrix @ scaled.T).toarray()
+        own = np.asarray(features.multiply(scaled).sum(axis=1)).ravel()
+        return np.asarray(np.maximum(own - np.sum(seen * self._solve(seen), axis=0), 0.0))
+
+    def _solve(self, right: Float64Array) -> Float64Array:
+        from scipy.linalg import cho_solve
+
+        right = right.astype(self._factor.dtype)
+        return np.asarray(cho_solve((self._factor, True), right, check_finite=False), np.float64)
+
+    def _factorise(self, precision: Float64Array) -> None:
+        if self._precision is not None and np.array_equal(precision, self._precision):
+            return
+        from scipy.linalg import LinAlgError
+
+        self._precision = None  # until all is computed: an exception may come in between
+        try:
+            self._factorise_in(self._dtype, precision)
+        except LinAlgError:  # in float32, where features are almost copies of each other
+            self._factorise_in(np.dtype(np.float64), precision)
+        self._precision = precision.copy()
+
+    def _factorise_in(self, dtype: np.dtype[np.floating], precision: Float64Array) -> None:
+        from scipy.linalg import cholesky, lapack
+
+        design, diagonal = self._design, np.arange(self._size)
+        log_precisions = float(design.widths @ np.log(precision))
+        if self._by_rows:
+            whole = np.zeros((self._size, self._size), dtype, order="F")
+            for weight, part in zip(1.0 / precision, self._grams, strict=True):
+                whole += (weight * part).astype(dtype)
+            whole[diagonal, diagonal] += 1.0
+        else:
+            whole = self._grams[0].astype(dtype, order="F")
+            whole[diagonal, diagonal] += design.by_column(precision).astype(dtype)
+        self._factor = cholesky(whole, lower=True, overwrite_a=True, check_finite=False)
+        log_det = 2.0 * float(np.log(np.diagonal(self._factor), dtype=np.float64).sum())
+        (invert,) = lapack.get_lapack_funcs(("potri",), (self._factor,))
+        inverse, _ = invert(self._factor, lower=True)
+        if self._by_rows:  # tr C_bb = F_b/λ_b - tr(X_b X_bᵀ K⁻¹)/λ_b²
+            inverse += np.tril(inverse, -1).T
+            explained = [np.sum(part * inverse, dtype=np.float64) for part in self._grams]
+            trace = (design.widths - np.array(explained) / precision) / precision
+            log_det += log_precisions
+            leverages = 1.0 - np.diagonal(inverse).astype(np.float64)  # X C Xᵀ = I - K⁻¹
+        else:
+            trace = design.by_block(np.diagonal(inverse).astype(np.float64))
+            leverages = forms(design.matrix, inverse)
+        self._leverages = np.maximum(leverages, 0.0)
+        self._covariance = CovarianceSummary(trace, -log_det, float(self._leverages.sum()))
+
+
+class Iterative:
+    """Diagonal C, in memory proportional to the non-zeros of the features."""
+
+    steps = 8
+
+    def __init__(self, design: Design) -> None:
+        self._design = design
+
+    def covariance(self, precision: Float64Array) -> CovarianceSummary:
+        """Return the summary of C for these λ_b."""
+        design, inverse = self._design, self._inverse(precision)  # C_ff
+        return CovarianceSummary(
+            trace=design.by_block(1.0 / inverse),
+            log_det=-float(np.log(inverse).sum()),
+            weighted_leverage=float(np.sum(design.squares / inverse)),
+        )
+
+    def leverages(self, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of the design."""
+        return self.variance(self._design.matrix, precision)
+
+    def solve(self, right: Float64Array, precision: Float64Array) -> Float64Array:
+        """Return C times ``right``."""
+        return right / self._inverse(precision)[:, None]
+
+    def variance(self, features: csr_array, precision: Float64Array) -> Float64Array:
+        """Return xᵀ C x of each row of other features."""
+        squares = features.multiply(features).astype(np.float64)
+        return np.asarray(squares @ (1.0 / self._inverse(precision)))
+
+    def _inverse(self, precision: Float64Array) -> Float64Array:
+        """1/C_ff."""
+        return np.asarray(self._design.squares + self._design.by_column(precision))
+
+
+# docs/model.md#coefficients
+def solved(
+    design: Design,
+    targets: Float64Array,
+    precision: Float64Array,
+    start: Float64Array,
+    shift: Float64Array,
+    known: Solver,
+) -> Float64Array:
+    """Return M of these targets, (rows, L), from ``start`` on; ``shift`` is X times that.
+
+    By conjugate gradients, preconditioned by the C of ``known``; every step raises the bound.
+    """
+    matrix, transposed = design.matrix, design.transposed
+    columns = design.by_column(precision)[:, None]
+
+    def apply(direction: Float64Array) -> Product:
+        seen = matrix @ direction
+        curve = np.sum(seen * seen, axis=0) + np.sum(columns * direction * direction, axis=0)
+        return curve, lambda: transposed @ seen + columns * direction
+
+    return conjugate_gradients(
+        apply,
+        transposed @ (targets - shift) - columns * start,
+        start,
+        lambda v: known.solve(v, precision),
+        max_steps=known.steps,
+        axis=0,
+        check_last=False,
+    )[0]
+
+
+def conjugate_gradients(
+    apply: Operator,
+    residual: Float64Array,
+    start: Float64Array,
+    precondition: Callable[[Float64Array], Float64Array],
+    *,
+    max_steps: int,
+    enough: float | None = None,
+    axis: int | None = None,
+    check_last: bool = True,
+) -> tuple[Float64Array, int, Float64Array]:
+    """Solve A v = b for symmetric A; return v, the number of steps, and the size of the residual.
+
+    Parameters
+    ----------
+    apply
+        Returns vᵀAv, and a function that returns A v.
+    residual
+        b - A start.
+    start
+        First guess of v.
+    precondition
+        Multiplies with about the inverse of A.
+    max_steps
+        Maximum number of steps.
+    enough
+        Size rᵀ(precondition r) at which to stop; by default `ACCURACY`² of the first one.
+    axis
+        0 solves for each column alone, None for all of them as one vector.
+    check_last
+        Whether to compute the residual after the last step.
+
+    >>> twice = lambda v: (2 * np.sum(v * v), lambda: 2 * v)
+    >>> six, zero = np.full((2, 1), 6.0), np.zeros((2, 1))
+    >>> conjugate_gradients(twice, six, zero, lambda v: v, max_steps=9)[0].tolist()
+    [[3.0], [3.0]]
+
+    """
+    found, left = start.copy(), residual
+    step = precondition(left)
+    direction, size, steps = step, np.sum(left * step, axis=axis), 0
+    limit = ACCURACY**2 * size if enough is None else enough
+    while steps < max_steps and np.any(size > limit):
+        curve, product = apply(direction)
+        active = (size > limit) & (curve > 0.0)
+        if not active.any():
+            break
+        length = np.where(active, size / np.where(active, curve, 1.0), 0.0)
+        found += length * direction
+        steps += 1
+        if steps == max_steps and not check_last:
+            break
+        left = left - length * product()  # not in place: precondition may return its argument
+        step = precondition(left)
+        last, size = size, np.sum(left * step, axis=axis)
+        direction = step + np.where(active, size / np.where(active, last, 1.0), 0.0) * direction
+    return found, steps, np.asarray(size)
+
+
+def gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
+    """Return matrixᵀ matrix, by dense parts or by non-zeros, whichever is faster.
+
+    >>> gram(csr_array(np.array([[1.0, 2.0], [0.0, 1.0]])), np.dtype(np.float64)).tolist()
+    [[1.0, 2.0], [2.0, 5.0]]
+    """
+    n_rows, size = matrix.shape
+    lengths = np.diff(matrix.indptr).astype(np.float64)
+    if DENSE * float(lengths @ lengths) < float(n_rows) * size * size:
+        return _sparse_gram(matrix, dtype)
+    total = np.zeros((size, size), dtype)
+    rows = max(1, CHUNK_BYTES // max(1, size * dtype.itemsize))
+    for start in range(0, n_rows, rows):
+        part = matrix[start : start + rows].astype(dtype).toarray()
+        total += part.T @ part
+    return total
+
+
+def _sparse_gram(matrix: csr_array, dtype: np.dtype[np.floating]) -> Array:
+    from hemf.kernels.products import cross_products
+
+    matrix.sort_indices()
+    by_column, size = csr_array(matrix.T), matrix.shape[1]
+    total = np.zeros((size, size), dtype)
+    tables = *_parts(by_column, dtype), *_parts(matrix, dtype)
+    cross_products.compiled(dtype)(0, size, *tables, total)
+    total += np.tril(total, -1).T
+    return total
+
+
+def forms(matrix: csr_array, lower: Array) -> Float64Array:
+    """Return xᵀCx of each row, given the lower triangle of C.
+
+    >>> forms(csr_array(np.array([[1.0, 2.0]])), np.array([[1.0, 0.0], [3.0, 1.0]])).tolist()
+    [17.0]
+    """
+    from hemf.kernels.products import row_forms
+
+    matrix.sort_indices()
+    found = np.empty(matrix.shape[0])
+    lower = np.ascontiguousarray(lower)
+    row_forms.compiled(lower.dtype)(0, found.size, *_parts(matrix, lower.dtype), lower, found)
+    return found
+
+
+def _parts(matrix: csr_array, dtype: np.dtype[np.floating]) -> tuple[Array, ...]:
+    """Return the arrays of a sparse matrix in the types of kernels."""
+    return (
+        np.ascontiguousarray(matrix.indptr, np.int64),
+        np.ascontiguousarray(matrix.indices, np.int32),
+        np.ascontiguousarray(matrix.data, dtype),
+    )

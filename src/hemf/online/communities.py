@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hemf._typing import BoolArray, Float64Array, Int64Array
-from hemf.batch import merge_split
-from hemf.batch.empirical import learn_prior
 from hemf.model.bound import community_evidence, own_evidence, stick_evidence
-from hemf.model.communities import Prior, Statistics, community_posterior, with_floor
+from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior, with_floor
 from hemf.model.layout import unpack
-from hemf.model.side import Side
+from hemf.model.side import EMPTY, Side, merge_alike, order_by_size
 from hemf.online.store import RowStore
 
 FEWEST = 8  # rows that can open a community
@@ -44,8 +42,8 @@ def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda onl
     trial = replace(side, membership=np.vstack([given, marks]))
     trial.prior = judging_prior(side, store.statistics)
     trial.refresh(store.statistics)
-    merge_split.merge_alike(trial)
-    merge_split.order_by_size(trial)
+    merge_alike(trial)
+    order_by_size(trial)
     target = trial.membership[-before:].argmax(axis=1)
     if np.array_equal(target, np.arange(before)):
         return dropped
@@ -62,7 +60,7 @@ def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda onl
 
 def _drop_empty(side: Side, store: RowStore, announce: Callable[..., None]) -> bool:
     """Drop communities without rows, with the little that rows have given them."""
-    alive = np.flatnonzero(store.size >= merge_split.EMPTY)
+    alive = np.flatnonzero(store.size >= EMPTY)
     if not 0 < alive.size < store.size.size:
         return False
     statistics = store.statistics

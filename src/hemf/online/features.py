@@ -22,14 +22,12 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from hemf._typing import OTHER, Float64Array
-from hemf.batch.sweep import learn_features
 from hemf.data.features import as_parts
 from hemf.errors import DataError
 from hemf.model.features import RATED, Design, given_part, implicit_blocks
 from hemf.model.layout import lower_triangle, pack
-from hemf.model.regression import Regression, UnknownFeatures
-from hemf.model.ridge import CovarianceSummary
-from hemf.model.side import Side
+from hemf.model.regression import CovarianceSummary, Regression, UnknownFeatures
+from hemf.model.side import Side, learn_features
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online.state import OnlineState, RowFeatures, is_exact, keep
 from hemf.online.store import RowStore

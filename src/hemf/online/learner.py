@@ -14,10 +14,10 @@ from scipy.sparse import csr_array, vstack
 from hemf._checks import (
     check_rng,
 )
+from hemf._options import ALL, MOST_PARTS, FitOptions, OnlineOptions
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
 from hemf.batch.callbacks import SweepReport
 from hemf.batch.inputs import available_bytes
-from hemf.batch.options import FitOptions
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns
@@ -36,7 +36,6 @@ from hemf.online.journal import (
     uninterrupted,
 )
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, MOST_PARTS, OnlineOptions
 from hemf.online.requests import (
     Arrivals,
     check_on_record,

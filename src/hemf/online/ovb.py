@@ -17,17 +17,19 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import OTHER, SIDES, AnyArray, Float64Array, Int64Array
-from hemf.batch.fit import start_state
-from hemf.batch.init import (
+from hemf.batch.sweep import (
     CHANCE_RATINGS,
     FACTOR_START,
     FACTOR_VARIANCE,
+    BatchState,
     clear_directions,
+    learn_noise,
     start_side,
+    start_state,
+    update_side,
 )
-from hemf.batch.options import FitOptions
-from hemf.batch.sweep import BatchState, learn_noise, update_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads, scaled_residuals
 from hemf.model.features import Design, implicit_blocks
@@ -39,7 +41,6 @@ from hemf.online.communities import is_clear
 from hemf.online.eviction import evict_all
 from hemf.online.guards import ObservedRange
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import BLOCK, OnlineState, keep, keep_moods
 from hemf.online.store import History, RatingBook, RowStore, add_rows, row_of_each, widen
 from hemf.online.updates import (

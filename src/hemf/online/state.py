@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, vstack
 
+from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import (
     OTHER,
     SIDES,
@@ -26,21 +27,18 @@ from hemf._typing import (
     Int32Array,
     Int64Array,
 )
-from hemf.batch.options import FitOptions
-from hemf.batch.sweep import bound_terms
-from hemf.model import ridge
+from hemf.model import regression as ridge
 from hemf.model.communities import expected_row
 from hemf.model.features import Design
-from hemf.model.layout import lower_triangle
+from hemf.model.layout import Moments, lower_triangle
 from hemf.model.noise import NoiseScales
-from hemf.model.predictive import newcomer_moments, pair_moments
+from hemf.model.predictive import pair_moments
 from hemf.model.regression import Regression, UnknownFeatures
-from hemf.model.side import Moments, OnlineShift, Side
+from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
 from hemf.online.clocks import Clocks
 from hemf.online.guards import ObservedRange, Outlier, Watch
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.store import (
     ALL_ARRAYS,
     PLACE,

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf._arrays import with_room
+from hemf._options import MOST_PARTS
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Prior, Statistics
-from hemf.model.layout import Layout, lower_triangle, pack, unpack
+from hemf.model.layout import Layout, Moments, lower_triangle, pack, unpack
 from hemf.model.noise import NoiseScales
-from hemf.model.side import Moments, Side
+from hemf.model.side import Side
 from hemf.online.journal import Journal, Undo, content_of, restore
-from hemf.online.options import MOST_PARTS
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Kernel: TypeAlias = Callable[..., Any]

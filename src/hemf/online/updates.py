@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
+from hemf._options import OnlineOptions
 from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
-from hemf.batch.empirical import learn_prior
 from hemf.batch.sweep import NOISE_FLOOR, ROUNDS, noise_floor
+from hemf.model.communities import learn_prior
 from hemf.model.moods import MoodPrior, MoodSums, learn_mood_prior
 from hemf.model.noise import balance, learn_scales
 from hemf.model.predictive import pair_moments
@@ -26,7 +27,6 @@ from hemf.online.communities import find_split, make_split, tidy
 from hemf.online.eviction import evict, make_positive, rotate_sums
 from hemf.online.guards import Outlier, is_far
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import OnlineOptions
 from hemf.online.state import OnlineState, keep, keep_moods
 from hemf.online.store import REFRESHED, add_rows, distinct
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from hemf.batch.options import FitOptions
+from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
 from hemf.data.vocabulary import Vocabulary
@@ -24,7 +24,6 @@ from hemf.online.clocks import Clocks
 from hemf.online.features import told
 from hemf.online.guards import Outlier, Watch
 from hemf.online.moods import OnlineMoods
-from hemf.online.options import ALL, OnlineOptions
 from hemf.online.state import OnlineState, RowFeatures
 from hemf.online.store import OF_FEATURES, History, RatingBook, RowArrays, RowStore
 from hemf.persistence.archive import (

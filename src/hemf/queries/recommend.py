@@ -14,7 +14,7 @@ from hemf._typing import Float64Array, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model import predictive
-from hemf.model.side import Moments
+from hemf.model.layout import Moments
 from hemf.model.state import FittedModel
 
 STRATEGIES = ("mean", "ucb", "thompson")

@@ -16,18 +16,19 @@ from hemf._checks import (
     check_bool,
     check_int,
 )
+from hemf._options import LEAST_SHARE
 from hemf._typing import Array, Float64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.sources import downcast, open_source, parse_ratings
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError
 from hemf.model import predictive
-from hemf.model.side import Moments, Side
+from hemf.model.layout import Moments
+from hemf.model.side import Side, newcomer_moments
 from hemf.model.state import FittedModel
 from hemf.online.features import visitor_row
 from hemf.online.journal import ModelHolder
 from hemf.online.learner import Fit, check_range
-from hemf.online.options import LEAST_SHARE
 from hemf.online.state import community_arguments
 from hemf.online.store import RowStore
 
@@ -190,7 +191,7 @@ def _newcomer(model: FittedModel, features: Any) -> Posterior:
     """Return the posterior of a visitor of whom only features are known."""
     side = model.sides["user"]
     counts = model.state.counts("user")
-    moments = predictive.newcomer_moments(side, visitor_row(model, features), counts)
+    moments = newcomer_moments(side, visitor_row(model, features), counts)
     scales, nothing = side.noise_scales, np.empty(0, np.int64)
     inverse = 1.0 if scales is None else float(scales.inverse[-1])
     return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model.version)

@@ -13,9 +13,8 @@ from hemf._checks import check_bool, check_callables, check_rng
 from hemf._options import fit_options
 from hemf._typing import SIDES, FeaturesLike, Float32Array, Float64Array, Int32Array, RatingsLike
 from hemf.baselines.base import Callbacks, Clock
-from hemf.batch.init import NOISE_START
 from hemf.batch.inputs import regression_bytes
-from hemf.batch.sweep import BatchState
+from hemf.batch.sweep import NOISE_START, BatchState
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
@@ -26,8 +25,14 @@ from hemf.evaluation.distribution import distinct_levels, is_scale
 from hemf.model.features import Design
 from hemf.model.layout import Layout, pack
 from hemf.model.noise import START_SHAPE
-from hemf.model.regression import START_SHARE, mean_squares
-from hemf.model.ridge import Product, Solver, conjugate_gradients, solver
+from hemf.model.regression import (
+    START_SHARE,
+    Product,
+    Solver,
+    conjugate_gradients,
+    mean_squares,
+    solver,
+)
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import (
     DrawnScales,
