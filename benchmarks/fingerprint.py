@@ -51,14 +51,22 @@ import numpy as np  # noqa: E402  (the number of BLAS threads is read on import)
 
 PLACES: dict[str, tuple[str, ...]] = {
     "cli": ("hemf.cli:main",),
-    "read_tabs": ("hemf.data.movielens:read_tabs", "hemf.data.movielens:read_tabs"),
+    "read_tabs": ("hemf.data.movielens:read_tabs", "hemf.data.datasets:read_movielens"),
     "read_double_colon": (
         "hemf.data.movielens:read_double_colon",
-        "hemf.data.movielens:read_double_colon",
+        "hemf.data.datasets:read_movielens",
     ),
     "read_votes": ("hemf.data.datasets:read_votes", "hemf.experiments:read_votes"),
-    "pack_netflix": ("hemf.data.datasets:pack_netflix", "hemf.experiments:pack_netflix"),
-    "read_packed": ("hemf.data.datasets:read_packed", "hemf.experiments:read_packed"),
+    "convert_netflix": (
+        "hemf.data.datasets:pack_netflix",
+        "hemf.experiments:pack_netflix",
+        "hemf.experiments:convert_netflix",
+    ),
+    "read_netflix": (
+        "hemf.data.datasets:read_packed",
+        "hemf.experiments:read_packed",
+        "hemf.experiments:read_netflix",
+    ),
     "stream_order": ("hemf.evaluation:stream_order",),
     "warm_start_size": ("hemf.evaluation:warm_start_size",),
 }
@@ -1543,7 +1551,7 @@ def readers() -> Record:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for reader, mark in (("read_tabs", "\t"), ("read_double_colon", "::")):
-            path = folder / "ratings"
+            path = folder / "ratings.dat"
             path.write_text("\n".join(mark.join(f"{x:g}" if k == 2 else str(x)
                             for k, x in enumerate(row)) for row in rows) + "\n")  # fmt: skip
             read = place(reader)(path)
@@ -1561,12 +1569,15 @@ def readers() -> Record:
             ]
         (folder / "combined_data_1.txt").write_text("\n".join(lines) + "\n")
         for dates in (False, True):
-            target = folder / f"{dates}.packed"
-            packed = place("pack_netflix")(folder / "combined_data_1.txt", target, dates=dates)
-            describe_ratings(record, packed.ratings(), f"netflix {dates}")
-            read = place("read_packed")(target)
+            target = folder / f"{dates}.parquet"
+            found = place("convert_netflix")(folder / "combined_data_1.txt", target, dates=dates)
+            if hasattr(found, "ratings"):  # until the file became Parquet
+                ratings = found.ratings()
+            else:
+                ratings = importlib.import_module("hemf.experiments.netflix").load_netflix(target)
+            describe_ratings(record, ratings, f"netflix {dates}")
+            read = place("read_netflix")(target)
             record.add(f"packed {dates}", [getattr(read, one) for one in _columns_of(read)])
-            record.add(f"packed file {dates}", target.read_bytes())
     return record
 
 

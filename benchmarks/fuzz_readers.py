@@ -33,14 +33,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hemf.data import files
+from hemf.data.datasets import read_movielens
 from hemf.data.features import read_feature_file
-from hemf.data.movielens import read_csv, read_double_colon, read_tabs
 from hemf.data.sources import read_columns
 from hemf.errors import HemfError
 from hemf.evaluation.protocols import load_splits, make_splits, save_splits
 from hemf.experiments.data import read_votes
-from hemf.experiments.netflix import pack_netflix
-from hemf.experiments.packed import ItemRatings, read_packed, write_packed
+from hemf.experiments.netflix import convert_netflix, read_netflix
 
 LONGEST = 30  # seconds that one input may take
 Rng = np.random.Generator
@@ -369,24 +368,6 @@ def feature_rows(rng: Rng) -> Rows:
     ]
 
 
-def fuzz_packed(folder: Path, rng: Rng) -> None:
-    path = folder / "r.packed"
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    users = np.sort(rng.choice(50, 8, replace=False)).astype(np.int32)
-    ratings = rng.integers(1, 6, 8).astype(np.uint8)
-    days = rng.integers(11_000, 12_000, 8).astype(np.int64)
-    dated = bool(rng.random() < 0.5)
-    items = (ItemRatings(item, users, ratings, days if dated else None) for item in (1, 2))
-    write_packed(path, items, dates=dated)
-    is_valid = rng.random() < 0.1
-    if not is_valid:
-        path.write_bytes(damaged(path.read_bytes(), rng))
-    found = len(read_packed(path).users)
-    if is_valid and found != 16:
-        raise LostRowsError(f"{found} of 16 ratings were read")
-
-
 def fuzz_splits(folder: Path, rng: Rng) -> None:
     path = folder / "splits.npz"
     data = ([1, 1, 2, 2, 3, 3], [1, 2, 1, 2, 1, 2], [5, 3, 4, 1, 2, 5])
@@ -401,7 +382,7 @@ def fuzz_splits(folder: Path, rng: Rng) -> None:
 
 def fuzz_netflix(folder: Path, rng: Rng) -> None:
     path = folder / "combined_data_1.txt"
-    target = folder / "netflix.packed"
+    target = folder / "netflix.parquet"
     lines, n = [], 0
     for movie in range(1, 4):
         lines.append(f"{movie}:")
@@ -413,8 +394,8 @@ def fuzz_netflix(folder: Path, rng: Rng) -> None:
     path.write_bytes(content if is_valid else damaged(content, rng))
     with contextlib.suppress(FileNotFoundError):
         target.unlink()
-    pack_netflix(path, target)
-    found = len(read_packed(target).users)
+    convert_netflix(path, target)
+    found = len(read_netflix(target).users)
     if is_valid and found != n:
         raise LostRowsError(f"{found} of {n} ratings were read")
 
@@ -434,17 +415,18 @@ READERS: dict[str, Callable[[Path, Rng], None]] = {
         "f.csv", ",", feature_rows, ("user", "age", "city", "genres"), of_features
     ),
     "features parquet": fuzz_parquet(of_features),
-    "movielens tabs": fuzz_text("u.data", "\t", number_rows, None, of(read_tabs), quotes=False),
+    "movielens tabs": fuzz_text(
+        "u.data", "\t", number_rows, None, of(read_movielens), quotes=False
+    ),
     "movielens ::": fuzz_text(
-        "ratings.dat", "::", number_rows, None, of(read_double_colon), quotes=False
+        "ratings.dat", "::", number_rows, None, of(read_movielens), quotes=False
     ),
     "movielens csv": fuzz_text(
-        "ratings.csv", ",", number_rows, MOVIELENS, of(read_csv), quotes=False
+        "ratings.csv", ",", number_rows, MOVIELENS, of(read_movielens), quotes=False
     ),
     "eachmovie": fuzz_text(
         "vote.txt", "\t", vote_rows, None, of(read_votes), quotes=False, all_rows=False
     ),
-    "packed": fuzz_packed,
     "splits": fuzz_splits,
     "netflix": fuzz_netflix,
     "json lines": fuzz_json_lines(of_ratings),

@@ -81,6 +81,6 @@ def test_a_data_set_that_is_offered_no_more_says_what_to_put_where(hemf, tmp_pat
     home.mkdir(parents=True)
     rows = [f"{movie}:\n1,3,2005-09-06\n2,{movie},2005-09-06\n" for movie in (1, 2, 3)]
     (home / "combined_data_1.txt").write_text("".join(rows))
-    assert hemf("data", "fetch", "netflix").out.strip() == str(home / "ratings.packed")
+    assert hemf("data", "fetch", "netflix").out.strip() == str(home / "ratings.parquet")
     fitted = hemf("fit", "netflix", "-o", "m.hemf", "--json", "--set", "max_sweeps=2")
     assert fitted.json["ratings"] == 6

@@ -5,8 +5,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from hemf import Ratings
 from hemf.errors import DatasetError, DatasetWarning
-from hemf.experiments import PackedRatings, datasets, pack_netflix
+from hemf.experiments import convert_netflix, datasets, read_netflix
+from hemf.experiments.netflix import load_netflix
 
 MOVIES = {
     1: ["1488844,3,2005-09-06", "822109,5,2005-05-13", "7,1,1999-12-31"],
@@ -41,62 +43,95 @@ def place_combined(folder, end="\n"):
     return folder
 
 
-def rows_of(packed: PackedRatings) -> list[tuple[float, ...]]:
-    columns = packed.columns()
+def rows_of(path) -> list[tuple[float, ...]]:
+    columns = read_netflix(path)
     return list(zip(*(column.tolist() for column in columns.known[:3]), strict=True))
 
 
-@pytest.fixture
-def packs(tmp_path):
-    """Give a function that packs a file of these lines."""
+def converted(source, target, **options):
+    convert_netflix(source, target, **options)
+    return target
 
-    def pack(given: list[str] | bytes, name="combined_data_1.txt", **options):
+
+@pytest.fixture
+def converts(tmp_path):
+    """Give a function that converts a file of these lines, and returns the new file."""
+
+    def convert(given: list[str] | bytes, name="combined_data_1.txt", **options):
         path = tmp_path / name
         content = given if isinstance(given, bytes) else "\n".join([*given, ""]).encode()
         path.write_bytes(content)
-        return pack_netflix(path, tmp_path / "ratings.packed", **options)
+        return converted(path, tmp_path / "ratings.parquet", **options)
 
-    pack.folder = tmp_path
-    return pack
+    convert.folder = tmp_path
+    return convert
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("place", [place_per_movie, place_combined])
 def test_both_forms_give_the_same_ratings(tmp_path, place, end):
-    packed = pack_netflix(place(tmp_path / "given", end), tmp_path / "packed")
-    assert rows_of(packed) == ROWS
-    assert packed.items.tolist() == list(MOVIES)
-    assert packed.counts.tolist() == [3, 1, 2]
+    target = tmp_path / "ratings.parquet"
+    assert convert_netflix(place(tmp_path / "given", end), target) == (3, 6)
+    assert rows_of(target) == ROWS
 
 
 def test_the_folder_of_the_original_archive_is_found(tmp_path):
     place_per_movie(tmp_path / "training_set")
-    assert rows_of(pack_netflix(tmp_path, tmp_path / "packed")) == ROWS
+    assert rows_of(converted(tmp_path, tmp_path / "ratings.parquet")) == ROWS
 
 
 @pytest.mark.parametrize("block", [1, 7, 20, 30, 1 << 20])
-def test_blocks_may_end_anywhere(packs, block):
-    assert rows_of(packs(lines(MOVIES), block=block)) == ROWS
+def test_blocks_may_end_anywhere(converts, block):
+    assert rows_of(converts(lines(MOVIES), block=block)) == ROWS
 
 
-def test_the_last_line_may_lack_its_end(packs):
-    assert rows_of(packs(text(MOVIES)[:-1])) == ROWS
+def test_the_last_line_may_lack_its_end(converts):
+    assert rows_of(converts(text(MOVIES)[:-1])) == ROWS
 
 
-def test_a_rating_takes_five_bytes(packs):
-    packed = packs(lines(MOVIES))
-    assert packed.path.stat().st_size == 64 + 5 * len(ROWS) + 12 * len(MOVIES)
-
-
-def test_dates_are_kept_when_asked_for(packs):
-    packed = packs(lines(MOVIES), dates=True)
-    assert packed.path.stat().st_size == 64 + 7 * len(ROWS) + 12 * len(MOVIES)
-    days = packed.columns().timestamps.astype("datetime64[s]").astype("datetime64[D]")
-    assert days.astype(str).tolist() == [
+def test_dates_are_kept_when_asked_for(converts):
+    assert read_netflix(converts(lines(MOVIES))).timestamps is None
+    path = converts(lines(MOVIES), dates=True)
+    times = read_netflix(path).timestamps
+    assert times.astype("datetime64[s]").astype("datetime64[D]").astype(str).tolist() == [
         "1999-12-31", "2005-05-13", "2005-09-06", "2004-02-29", "2000-01-01", "2005-12-31",
     ]  # fmt: skip
-    ratings = packed.ratings()
-    assert ratings.timestamps.tolist() == packed.columns().timestamps[[0, 3, 1, 4, 2, 5]].tolist()
+    assert load_netflix(path).timestamps.tolist() == times[[0, 3, 1, 4, 2, 5]].tolist()
+
+
+def test_ratings_are_those_of_the_columns(converts):
+    path = converts(lines(MOVIES))
+    ratings, columns = load_netflix(path), read_netflix(path)
+    assert [column.dtype for column in columns.known] == [np.int32, np.int32, np.float32]
+    for same in (Ratings.from_any(path), Ratings.from_any(columns.known)):
+        assert sorted(triples(same)) == sorted(triples(ratings)) == sorted(ROWS)
+    for mine in (ratings.by_user, ratings.by_item):
+        assert [a.dtype for a in (mine.indptr, mine.indices, mine.values)] == [
+            np.int64, np.int32, np.float32,
+        ]  # fmt: skip
+    assert ratings.users.ids.tolist() == [7, 822109, 1488844, 2649429]
+    assert ratings.items.ids.tolist() == [1, 2, 17770]
+
+
+def triples(ratings: Ratings) -> list[tuple[float, ...]]:
+    users, items, values = ratings.triples()
+    return list(
+        zip(ratings.users.ids[users], ratings.items.ids[items], values.tolist(), strict=True)
+    )
+
+
+def test_a_damaged_file_is_an_error(converts):
+    path = converts(lines(MOVIES))
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DatasetError, match="delete the file to have it made again"):
+            read_netflix(path)
+    path.write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+    with pytest.raises(DatasetError, match="delete the file to have it made again"):
+        read_netflix(path)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_netflix(path.parent / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -134,107 +169,109 @@ def test_dates_are_kept_when_asked_for(packs):
         ("-1:", "the movie is no number from 1 to 17,770"),
     ],
 )
-def test_a_malformed_line_is_named_and_nothing_is_written(packs, bad, why):
+def test_a_malformed_line_is_named_and_nothing_is_written(converts, bad, why):
     given = lines(MOVIES)
     given.insert(3, bad)
     with pytest.raises(DatasetError, match=f"combined_data_1.txt, line 4: {why}") as caught:
-        packs(given)
+        converts(given)
     assert caught.value.row == 4
     assert caught.value.value == bad
     assert "expected a rating such as" in str(caught.value)
-    assert [path.name for path in packs.folder.iterdir()] == ["combined_data_1.txt"]
+    assert [path.name for path in converts.folder.iterdir()] == ["combined_data_1.txt"]
 
 
-def test_a_malformed_line_in_a_later_block_is_named(packs):
+def test_a_malformed_line_in_a_later_block_is_named(converts):
     many = [f"{user},3,2005-01-01" for user in range(1, 20_001)]
     with pytest.raises(DatasetError, match=r"line 20003: the rating .* '5,7,2005-01-01'"):
-        packs(["1:", *many, "2:", "5,7,2005-01-01"], block=1000)
+        converts(["1:", *many, "2:", "5,7,2005-01-01"], block=1000)
 
 
-def test_a_file_cut_off_in_a_line_is_an_error(packs):
+def test_a_file_cut_off_in_a_line_is_an_error(converts):
     with pytest.raises(DatasetError, match="line 9: the date"):
-        packs(text(MOVIES)[:-3])
+        converts(text(MOVIES)[:-3])
 
 
 @pytest.mark.parametrize("at", [3, 9])
-def test_a_movie_without_ratings_is_an_error(packs, at):
+def test_a_movie_without_ratings_is_an_error(converts, at):
     given = lines(MOVIES)
     given.insert(at if at == 9 else 4, "5:")
     with pytest.raises(DatasetError, match=r"movie 5 has no ratings; is the file cut off"):
-        packs(given)
+        converts(given)
 
 
-def test_a_rating_before_any_movie_is_an_error(packs):
+def test_a_rating_before_any_movie_is_an_error(converts):
     with pytest.raises(DatasetError, match="line 1: a rating before any movie: '7,1,1999-12-31'"):
-        packs(["7,1,1999-12-31", *lines(MOVIES)])
+        converts(["7,1,1999-12-31", *lines(MOVIES)])
 
 
-def test_a_movie_that_comes_twice_is_an_error(tmp_path, packs):
+def test_a_movie_that_comes_twice_is_an_error(tmp_path, converts):
     with pytest.raises(DatasetError, match=r"line 3: movie 1 comes a second time.*line 1"):
-        packs(["1:", "7,1,1999-12-31", "1:", "8,1,1999-12-31"])
+        converts(["1:", "7,1,1999-12-31", "1:", "8,1,1999-12-31"])
     folder = place_combined(tmp_path / "given")
     (folder / "combined_data_3.txt").write_text("2:\n8,1,1999-12-31\n")
     with pytest.raises(DatasetError, match=r"3\.txt, line 1: movie 2 .*1\.txt, line 5"):
-        pack_netflix(folder, tmp_path / "packed")
+        converted(folder, tmp_path / "ratings.parquet")
 
 
-def test_a_user_who_rates_a_movie_twice_is_an_error(packs):
+def test_a_user_who_rates_a_movie_twice_is_an_error(converts):
     with pytest.raises(DatasetError, match="line 4: user 7 has rated movie 1 before"):
-        packs(["1:", "7,1,1999-12-31", "8,1,1999-12-31", "7,2,2000-12-31"])
+        converts(["1:", "7,1,1999-12-31", "8,1,1999-12-31", "7,2,2000-12-31"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\n"])
-def test_an_empty_file_is_an_error(packs, content):
+def test_an_empty_file_is_an_error(converts, content):
     with pytest.raises(DatasetError, match=r"is empty|an empty line"):
-        packs(content)
+        converts(content)
 
 
-def test_binary_rubbish_is_an_error(packs):
+def test_binary_rubbish_is_an_error(converts):
     for content in (bytes(range(256)) * 100, b"\0" * 100_000, b":" * 100_000):
         with pytest.raises(DatasetError, match="line 1: "):
-            packs(content, block=1000)
+            converts(content, block=1000)
 
 
-def test_a_file_of_one_movie_holds_that_movie_alone(packs):
+def test_a_file_of_one_movie_holds_that_movie_alone(converts):
     with pytest.raises(DatasetError, match=r"line 1: expected ratings of movie 3 alone.*'1:'"):
-        packs(["1:", *MOVIES[1]], name="mv_0000003.txt")
+        converts(["1:", *MOVIES[1]], name="mv_0000003.txt")
     with pytest.raises(DatasetError, match=r"line 5: expected ratings of movie 1 alone.*'2:'"):
-        packs(["1:", *MOVIES[1], "2:", *MOVIES[2]], name="mv_0000001.txt")
+        converts(["1:", *MOVIES[1], "2:", *MOVIES[2]], name="mv_0000001.txt")
 
 
 def test_what_is_not_there_is_said(tmp_path):
-    target = tmp_path / "packed"
+    target = tmp_path / "ratings.parquet"
     with pytest.raises(DatasetError, match=r"there is no .*nothing"):
-        pack_netflix(tmp_path / "nothing", target)
+        converted(tmp_path / "nothing", target)
     with pytest.raises(DatasetError, match=r"no ratings of the Netflix Prize; expected the folder"):
-        pack_netflix(tmp_path, target)
+        converted(tmp_path, target)
     (tmp_path / "mv_0000001.txt").mkdir()
     with pytest.raises(DatasetError, match="is a folder, not a file"):
-        pack_netflix(tmp_path, target)
+        converted(tmp_path, target)
 
 
 def test_both_forms_at_once_are_an_error(tmp_path):
     place_combined(place_per_movie(tmp_path / "given"))
     with pytest.raises(DatasetError, match="holds the ratings more than once"):
-        pack_netflix(tmp_path / "given", tmp_path / "packed")
+        converted(tmp_path / "given", tmp_path / "ratings.parquet")
 
 
-def test_an_older_file_stays_when_a_new_one_fails(packs):
-    packs(lines(MOVIES))
+def test_an_older_file_stays_when_a_new_one_fails(converts):
+    converts(lines(MOVIES))
     with pytest.raises(DatasetError, match="line 1"):
-        packs(["nonsense"])
-    assert rows_of(PackedRatings.open(packs.folder / "ratings.packed")) == ROWS
+        converts(["nonsense"])
+    assert rows_of(converts.folder / "ratings.parquet") == ROWS
 
 
-def test_a_place_that_cannot_be_written_is_said(packs):
-    packs(lines(MOVIES))
+def test_a_place_that_cannot_be_written_is_said(converts):
+    converts(lines(MOVIES))
     with pytest.raises(DatasetError, match=r"could not be written.*Nothing was kept"):
-        pack_netflix(packs.folder / "combined_data_1.txt", packs.folder / "no" / "packed")
+        converted(
+            converts.folder / "combined_data_1.txt", converts.folder / "no" / "ratings.parquet"
+        )
 
 
-def test_progress_goes_from_nothing_to_all_bytes(packs):
+def test_progress_goes_from_nothing_to_all_bytes(converts):
     told = []
-    packs(lines(MOVIES), block=40, progress=lambda *numbers: told.append(numbers))
+    converts(lines(MOVIES), block=40, progress=lambda *numbers: told.append(numbers))
     done, totals = zip(*told, strict=True)
     assert set(totals) == {len(text(MOVIES))}
     assert list(done) == sorted(done)
@@ -252,10 +289,10 @@ def test_memory_stays_that_of_a_few_blocks(tmp_path):
             for movie in range(1, movies + 1):
                 file.write(f"{movie}:\n{rated}")
         tracemalloc.start()
-        packed = pack_netflix(path, tmp_path / "packed", block=1 << 19)
+        found = convert_netflix(path, tmp_path / "ratings.parquet", block=1 << 19)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert packed.n_ratings == movies * len(users)
+        assert found == (movies, movies * len(users))
         return most
 
     few, many = peak(5), peak(50)
@@ -267,7 +304,7 @@ def test_memory_stays_that_of_a_few_blocks(tmp_path):
 # -- by name ------------------------------------------------------------------------------------
 
 
-def test_placed_files_are_packed_once_and_load_by_name(tmp_path):
+def test_placed_files_are_converted_once_and_load_by_name(tmp_path):
     place_combined(tmp_path / "netflix")
     assert datasets.cached("netflix", folder=tmp_path) is None
     with pytest.warns(DatasetWarning, match=r"6 ratings of 3 items, where .* 100,480,507"):

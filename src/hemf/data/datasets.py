@@ -20,21 +20,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias, Unpack
+from typing import NamedTuple, TypeAlias, Unpack
+
+import numpy as np
 
 from hemf._files import expand_home, temporary_folder
-from hemf.data.movielens import RatingColumns, read_csv, read_double_colon, read_tabs
+from hemf._typing import AnyArray, Float32Array, Int32Array, Int64Array, RatingsLike
 from hemf.data.netflix_like import netflix_like, netflix_like_blocks
 from hemf.data.ratings import Ratings, ReadOptions
+from hemf.data.sources import is_plain, read_columns
 from hemf.data.streams import DriftingStream, EmergingStream, drifting, emerging
 from hemf.data.synthetic import Population, SyntheticRatings, demo_ratings, draw, draw_blocks, plant
-from hemf.errors import DatasetError
+from hemf.data.vocabulary import CodedIds, as_array
+from hemf.errors import DataError, DatasetError, row_error
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30.0
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes received so far and the bytes expected (None if unknown)."""
+
+
+class RatingColumns(NamedTuple):
+    """Ratings as arrays of equal length, in the order of the file."""
+
+    users: Int32Array
+    items: Int32Array
+    ratings: Float32Array
+    timestamps: Int64Array | None = None  # seconds since 1970, if known
+
+    @property
+    def known(self) -> tuple[AnyArray, ...]:
+        """The columns that are known, as :meth:`hemf.Ratings.from_any` takes them."""
+        return tuple(column for column in self if column is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +74,8 @@ class Dataset:
     terms: str
     citation: str
     read: Callable[[Path], RatingColumns]  # reads the ratings file
-    read_ratings: Callable[[Path], Ratings] | None = None  # the same in less memory
+    read_ratings: Callable[[Path], RatingsLike] | None = None
+    """Returns the same as `Ratings`, or as anything that these are read from."""
     convert: Callable[[Dataset, Path, Progress | None], Path] | None = None
     """Makes the ratings file from the files placed in the set's folder."""
 
@@ -414,11 +433,58 @@ def load_ratings(
     """
     path = fetch(name, folder=folder, progress=progress)
     entry = find(name)
-    data = entry.read(path).known if entry.read_ratings is None else entry.read_ratings(path)
-    return Ratings.from_any(data, **options)
+    with dataset_errors(path):
+        data = entry.read(path).known if entry.read_ratings is None else entry.read_ratings(path)
+        return Ratings.from_any(data, **options)
 
 
 # -- MovieLens -----------------------------------------------------------------------------------
+
+
+def read_movielens(path: str | Path) -> RatingColumns:
+    r"""Read ratings as MovieLens publishes them: ``u.data``, ``ratings.dat`` or ``ratings.csv``.
+
+    >>> path = getfixture("tmp_path") / "ratings.dat"
+    >>> _ = path.write_text("1::1193::5::978300760\n")
+    >>> read_movielens(path).items
+    array([1193], dtype=int32)
+    """
+    with dataset_errors(path):
+        users, items, ratings, times = read_columns(path)
+        assert ratings is not None
+        return RatingColumns(
+            int32_ids(users, "user"), int32_ids(items, "item"), ratings.astype(np.float32), times
+        )
+
+
+@contextmanager
+def dataset_errors(path: str | Path) -> Iterator[None]:
+    """Raise a DatasetError that names the file instead of a DataError."""
+    try:
+        yield
+    except DataError as error:
+        found = error.inside(str(path))
+        raise DatasetError(str(found), value=found.value, row=found.row) from error
+
+
+def int32_ids(ids: CodedIds, what: str) -> Int32Array:
+    """Return a column of ids that have to be integers of 32 bits."""
+    numbers = [_as_int32(id) for id in as_array(ids.distinct).tolist()]
+    if None in numbers:
+        code = numbers.index(None)
+        row = int((ids.codes == code).argmax())
+        value = as_array(ids.distinct)[code : code + 1].tolist()[0]
+        raise row_error(what, value, row, "is not an integer of 32 bits")
+    return np.array(numbers, np.int32)[ids.codes]
+
+
+def _as_int32(id: int | str) -> int | None:
+    try:
+        number = int(id) if is_plain(str(id)) else None
+    except ValueError:
+        return None
+    return number if number is not None and -(2**31) <= number < 2**31 else None
+
 
 _CITATION = (
     "F. Maxwell Harper and Joseph A. Konstan (2015). The MovieLens Datasets: History and Context. "
@@ -467,7 +533,6 @@ _RELEASES: tuple[
     ("ml-latest", "MovieLens Latest (changes over time, about 33 million ratings)", None, _UNKNOWN,
      350.0, "ml-latest", "ratings.csv", _LATER, _HALF_STARS),
 )  # fmt: skip
-_READERS = {"u.data": read_tabs, "ratings.dat": read_double_colon, "ratings.csv": read_csv}
 
 register(
     *(
@@ -485,7 +550,8 @@ register(
             megabytes=megabytes,
             terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
             citation=_CITATION,
-            read=_READERS[ratings],
+            read=read_movielens,
+            read_ratings=Path,
         )
         for name, title, md5, counts, megabytes, folder, ratings, others, scale in _RELEASES
     )
@@ -495,5 +561,5 @@ __all__ = [
     "DATASETS", "Dataset", "DriftingStream", "EmergingStream", "Population", "RatingColumns",
     "SyntheticRatings", "cache_folder", "cached", "demo_ratings", "describe", "draw", "draw_blocks",
     "drifting", "emerging", "fetch", "find", "load", "load_ratings", "names", "netflix_like",
-    "netflix_like_blocks", "plant", "read_csv", "read_double_colon", "read_tabs", "register",
+    "netflix_like_blocks", "plant", "read_movielens", "register",
 ]  # fmt: skip

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -67,8 +66,7 @@ ColumnChoice: TypeAlias = Sequence[str | int] | Mapping[str, str | int] | None
 """Names or positions of columns in the order of `ROLES`, or a mapping from roles to these."""
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
+class Columns(NamedTuple):
     """Columns of equal length; ratings and times are None where there are none."""
 
     users: CodedIds
@@ -499,7 +497,7 @@ def downcast(ratings: Array, *, exact: bool = False) -> Array:
     return single if moved <= allowed else ratings
 
 
-def parse_ratings(column: object) -> Array:
+def parse_ratings(column: object, what: str = "rating") -> Array:
     """Return ratings, all of them finite numbers, as float32 if that is exact, else as float64.
 
     >>> parse_ratings([1, 2.5, "3"])
@@ -508,14 +506,14 @@ def parse_ratings(column: object) -> Array:
     Traceback (most recent call last):
     hemf.errors.DataError: rating 'good' at row 1 is not a number
     """
-    numbers = _parse_numbers(column, "rating")
+    numbers = _parse_numbers(column, what)
     with np.errstate(over="ignore"):  # too large a number becomes infinite
         bad = ~np.isfinite(numbers.astype(np.float32, copy=False))
     if bad.any():
         row = int(bad.argmax())
         value = numbers[row].item()
         reason = "is too large" if np.isfinite(value) else "is not finite"
-        raise row_error("rating", value, row, reason)
+        raise row_error(what, value, row, reason)
     if numbers.dtype.kind in "iu":
         _reject_merged(numbers)
     ratings: Array = numbers if numbers.dtype == np.float32 else numbers.astype(np.float64)

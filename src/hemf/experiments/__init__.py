@@ -8,19 +8,17 @@
 from hemf.data import datasets  # with the sets that hemf.experiments.data adds
 from hemf.experiments.catalog import ALL, EXPERIMENTS, Experiment, Method, Part, chosen
 from hemf.experiments.data import read_votes
-from hemf.experiments.netflix import pack_netflix
-from hemf.experiments.packed import PackedRatings, read_packed
+from hemf.experiments.netflix import convert_netflix, read_netflix
 
 __all__ = [
     "ALL",
     "EXPERIMENTS",
     "Experiment",
     "Method",
-    "PackedRatings",
     "Part",
     "chosen",
+    "convert_netflix",
     "datasets",
-    "pack_netflix",
-    "read_packed",
+    "read_netflix",
     "read_votes",
 ]

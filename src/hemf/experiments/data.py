@@ -15,15 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
+from hemf._checks import check_rows
 from hemf._files import expand_home
 from hemf.data import datasets
-from hemf.data.datasets import Dataset, Progress, register
-from hemf.data.movielens import Lines, RatingColumns
+from hemf.data.datasets import Dataset, Progress, RatingColumns, register
+from hemf.data.files import open_file
 from hemf.data.netflix_like import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.ratings import Ratings
-from hemf.errors import DatasetError, DatasetWarning, warn_caller
-from hemf.experiments.netflix import NETFLIX_FILES, pack_netflix
-from hemf.experiments.packed import PackedRatings, read_packed
+from hemf.data.sources import infer_text_ids, parse_ratings
+from hemf.data.vocabulary import factorise
+from hemf.errors import DataError, DatasetError, DatasetWarning, warn_caller
+from hemf.experiments.netflix import NETFLIX_FILES, convert_netflix, load_netflix, read_netflix
 
 SYNTHETIC = "netflix-like"
 
@@ -181,10 +183,9 @@ def _missing(source: Source, folder: Path | None) -> DatasetError:
 
 # -- EachMovie and the Netflix Prize in the catalogue --------------------------------------------
 
-_VOTE_COLUMNS = ["person", "movie", "score", "weight", "time"]
-_VOTE_TYPES = {"person": "int32", "movie": "int32", "score": "float32", "weight": "float32"}
 _STEPS = 5  # from the lowest score to the highest
 _TOLERANCE = 1e-3
+_VOTE = "person, movie, score, weight and time"
 
 
 def read_votes(path: str | Path, *, min_weight: float = 0.0) -> RatingColumns:
@@ -199,41 +200,39 @@ def read_votes(path: str | Path, *, min_weight: float = 0.0) -> RatingColumns:
     >>> read_votes(path).items, read_votes(path).ratings
     (array([3], dtype=int32), array([5.], dtype=float32))
     """
-    lines = Lines(Path(path), "\t", _VOTE_COLUMNS, _VOTE_TYPES)
-    read = lines.read()
-    steps = _STEPS * read["score"]
-    whole = np.round(steps)
-    weight = read["weight"]
-    wrong = (whole < 0) | (whole > _STEPS) | (np.abs(steps - whole) > _TOLERANCE)
-    if (wrong | (weight < 0) | (weight > 1)).any():
-        raise lines.error(_vote_rule)
-    kept = (weight > 0) & (weight >= min_weight)
-    if not kept.any():
-        raise DatasetError(
-            f"{path}: none of the {len(kept):,} votes has a weight above 0"
-            + (f" and of at least {min_weight:g}" if min_weight > 0 else "")
+    with datasets.dataset_errors(path):
+        source = open_file(Path(path), lambda fields: False)
+        if source.width != 5:
+            raise DataError(f"{source.width} fields where 5 are expected: {_VOTE}", row=0)
+        people, movies, scores, weights = source.read([0, 1, 2, 3])
+        users, items = (
+            datasets.int32_ids(infer_text_ids(factorise(ids, what), None, what), what)
+            for what, ids in (("person", people), ("movie", movies))
         )
-    return RatingColumns(read["person"][kept], read["movie"][kept], whole[kept] + 1)
+        score, weight = parse_ratings(scores, "score"), parse_ratings(weights, "weight")
+        steps = np.round(_STEPS * score)
+        wrong = (steps < 0) | (steps > _STEPS) | (np.abs(_STEPS * score - steps) > _TOLERANCE)
+        check_rows("score", score, wrong, "is none of 0, 0.2, 0.4, 0.6, 0.8, 1")
+        check_rows("weight", weight, (weight < 0) | (weight > 1), "is not between 0 and 1")
+        kept = (weight > 0) & (weight >= min_weight)
+        if not kept.any():
+            at_least = f" and of at least {min_weight:g}" if min_weight > 0 else ""
+            raise DataError(f"none of the {len(kept):,} votes has a weight above 0{at_least}")
+    return RatingColumns(users[kept], items[kept], (steps[kept] + 1).astype(np.float32))
 
 
-def _vote_rule(values: dict[str, float]) -> str | None:
-    steps = _STEPS * values["score"]
-    if not (0 <= round(steps) <= _STEPS and abs(steps - round(steps)) <= _TOLERANCE):
-        return "the score is none of 0, 0.2, 0.4, 0.6, 0.8, 1"
-    return None if 0 <= values["weight"] <= 1 else "the weight is not between 0 and 1"
-
-
-def _pack(entry: Dataset, home: Path, progress: Progress | None) -> Path:
-    """Pack the Netflix files in a folder; warn if they are not complete."""
-    packed = pack_netflix(home, home / entry.ratings_file, progress=progress)
-    if packed.n_ratings != entry.ratings:
+def _convert(entry: Dataset, home: Path, progress: Progress | None) -> Path:
+    """Convert the Netflix files in a folder; warn if they are not complete."""
+    target = home / entry.ratings_file
+    n_movies, n_ratings = convert_netflix(home, target, progress=progress)
+    if n_ratings != entry.ratings:
         warn_caller(
-            f"{home.absolute()} holds {packed.n_ratings:,} ratings of {len(packed.items):,} "
-            f"items, where {entry.title} has {entry.ratings:,} of {entry.items:,}; are files "
-            f"missing? To add them, delete {packed.path.name} there and run this again",
+            f"{home.absolute()} holds {n_ratings:,} ratings of {n_movies:,} items, where "
+            f"{entry.title} has {entry.ratings:,} of {entry.items:,}; are files missing? To add "
+            f"them, delete {target.name} there and run this again",
             DatasetWarning,
         )
-    return packed.path
+    return target
 
 
 register(
@@ -260,7 +259,7 @@ register(
     Dataset(
         name="netflix",
         title="Netflix Prize (2006)",
-        ratings_member="netflix/ratings.packed",
+        ratings_member="netflix/ratings.parquet",
         placed=NETFLIX_FILES,
         users=NETFLIX_USERS,
         items=NETFLIX_ITEMS,
@@ -272,8 +271,8 @@ register(
             "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
             "and Workshop 2007."
         ),
-        read=read_packed,
-        read_ratings=lambda path: PackedRatings.open(path).ratings(),
-        convert=_pack,
+        read=read_netflix,
+        read_ratings=load_netflix,
+        convert=_convert,
     ),
 )

@@ -1,6 +1,6 @@
-"""Pack the ratings of the Netflix Prize, as they are read, into five bytes each.
+"""Ratings of the Netflix Prize, converted to Parquet.
 
-They are found in two forms, of the same lines: one file for each movie, ``mv_0000001.txt`` to
+They come in two forms, of the same lines: one file for each movie, ``mv_0000001.txt`` to
 ``mv_0017770.txt``, and four files of many movies, ``combined_data_1.txt`` to
 ``combined_data_4.txt``. The movie stands before its ratings, a rating is user, stars and date::
 
@@ -13,20 +13,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
-from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hemf._files import expand_home
-from hemf.data.datasets import Progress
-from hemf.data.movielens import unreadable
+from hemf._files import atomic_write, expand_home
+from hemf._typing import ArrowTable
+from hemf.data.datasets import Progress, RatingColumns
+from hemf.data.ratings import Ratings, Sparse, transpose
+from hemf.data.vocabulary import Vocabulary, to_numpy
 from hemf.errors import DatasetError
-from hemf.experiments.packed import ItemRatings, PackedRatings, write_packed
+
+if TYPE_CHECKING:
+    from pyarrow.csv import InvalidRow
 
 BLOCK = 1 << 21  # bytes of text that are parsed at once
+MOVIES = 17_770
+HIGHEST_USER = 2_649_429  # ids have gaps: there are 480,189 users
+STARS = ("1", "2", "3", "4", "5")
 NETFLIX_FILES = (
     "the folder training_set with mv_0000001.txt to mv_0017770.txt, or the files "
     "combined_data_1.txt to combined_data_4.txt"
@@ -34,31 +40,42 @@ NETFLIX_FILES = (
 
 _PER_MOVIE = re.compile(r"mv_(\d+)\.txt")
 _COMBINED = re.compile(r"combined_data_(\d+)\.txt")
+_EXPECTED = "expected a rating such as 1488844,3,2005-09-06 or a movie such as 1:"
+_CHARACTERS = b"0123456789,:-\n"
+_FIRST_DAY, _LAST_DAY = date(1995, 1, 1), date(2010, 12, 31)  # the data end in 2005
+_LONGEST_LINE = 1 << 12
+_ROW_GROUP = 1 << 20  # ratings that are written at once
+_SECONDS_PER_DAY = 86_400
+_TYPES = {"user": np.int32, "item": np.int32, "rating": np.float32, "timestamp": np.int64}
 
 
-def pack_netflix(
+def convert_netflix(
     source: str | Path,
     target: str | Path,
     *,
     dates: bool = False,
     block: int = BLOCK,
     progress: Progress | None = None,
-) -> PackedRatings:
-    r"""Parse the ratings in a folder or a file, and keep them packed in the file ``target``.
+) -> tuple[int, int]:
+    r"""Convert the ratings in a folder or a file to the Parquet file ``target``.
 
-    Text is parsed ``block`` bytes at a time, so memory does not grow with it. The first line that
-    is wrong ends it, and then there is no new file. ``dates`` keeps the dates too.
-    ``progress(done_bytes, total_bytes)`` is called after every block.
+    Ratings are sorted by movie, as they are found, and by user. Text is parsed ``block`` bytes at a
+    time, so memory does not grow with it. An error leaves no new file. ``dates`` keeps the dates
+    too. ``progress(done_bytes, total_bytes)`` is called after every block. Returns the numbers of
+    movies and ratings.
 
     >>> folder = getfixture("tmp_path")
     >>> lines = "1:\n1488844,3,2005-09-06\n822109,5,2005-05-13\n"
     >>> _ = (folder / "mv_0000001.txt").write_text(lines)
-    >>> pack_netflix(folder, folder / "ratings.packed").columns().ratings
+    >>> convert_netflix(folder, folder / "ratings.parquet")
+    (1, 2)
+    >>> read_netflix(folder / "ratings.parquet").ratings
     array([5., 3.], dtype=float32)
     """
     files = find_ratings(source)
     total = sum(path.stat().st_size for path in files)
     done = 0
+    places: dict[int, str] = {}
 
     def report(size: int) -> None:
         nonlocal done
@@ -66,16 +83,96 @@ def pack_netflix(
         if progress is not None:
             progress(done, total)
 
-    def items() -> Iterator[ItemRatings]:
-        seen: dict[int, str] = {}
+    def tables() -> Iterator[ArrowTable]:
         for path in files:
             for movie in read_movies(path, block=block, progress=report):
-                _check_place(path, movie, seen)
-                seen[movie.number] = f"{path}, line {movie.line}"
-                yield movie.sorted_by_user()
+                _check_place(movie, places)
+                places[movie.number] = movie.place
+                table = movie.ratings()
+                yield table if dates else table.drop_columns("timestamp")
 
-    write_packed(target, items(), dates=dates)
-    return PackedRatings.open(target)
+    try:
+        with atomic_write(target) as fresh:
+            n_ratings = _write(fresh, tables())
+    except DatasetError:
+        raise
+    except OSError as error:
+        raise DatasetError(
+            f"{target} could not be written: {error.strerror or error}. Nothing was kept; make "
+            "room, or choose a folder that exists and may be written to",
+            value=str(target),
+        ) from error
+    return len(places), n_ratings
+
+
+def _write(path: Path, tables: Iterator[ArrowTable]) -> int:
+    """Write tables to a Parquet file, in larger row groups; return the number of rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    n_rows = 0
+    waiting = [next(tables)]
+    with pq.ParquetWriter(path, waiting[0].schema, write_page_checksum=True) as writer:
+        for table in chain(tables, [None]):
+            if table is None or sum(map(len, waiting)) >= _ROW_GROUP:
+                n_rows += sum(map(len, waiting))
+                writer.write_table(pa.concat_tables(waiting))
+                waiting = []
+            waiting.append(table)
+    return n_rows
+
+
+def read_netflix(path: str | Path) -> RatingColumns:
+    """Read a file that `convert_netflix` wrote: 12 bytes a rating, and 8 more with dates."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            known = file.schema_arrow.names
+            size = file.metadata.num_rows
+            columns = {
+                name: np.empty(size, kind)
+                for name, kind in _TYPES.items()
+                if name in known or name != "timestamp"
+            }
+            start = 0
+            for batch in file.iter_batches(columns=list(columns)):
+                for name, column in columns.items():
+                    column[start : start + len(batch)] = to_numpy(batch[name])
+                start += len(batch)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise DatasetError(
+            f"{path} cannot be read ({error}); delete the file to have it made again",
+            value=str(path),
+        ) from error
+    return RatingColumns(*columns.values())
+
+
+def load_netflix(path: str | Path) -> Ratings:
+    """Read a file that `convert_netflix` wrote in less than twice the memory of the result.
+
+    Rows of users are in rising order of their ids, rows of items as in the file.
+    """
+    users, items, values, times = read_netflix(path)
+    starts = np.flatnonzero(np.diff(items, prepend=-1))
+    item_ids = items[starts].astype(np.int64)
+    del items
+    is_there = np.zeros(int(users.max()) + 1, dtype=bool)
+    is_there[users] = True
+    user_ids = np.flatnonzero(is_there)
+    np.take(np.cumsum(is_there, dtype=np.int32) - np.int32(1), users, out=users, mode="clip")
+    indptr = np.append(starts, len(values))
+    by_item = Sparse(indptr, users, values)
+    if times is not None:
+        days = (times // _SECONDS_PER_DAY).astype(np.float32)  # exact
+        dated = transpose(Sparse(indptr, users, days), len(user_ids))
+        times = dated.values.astype(np.int64) * _SECONDS_PER_DAY
+    by_user = transpose(by_item, len(user_ids))
+    return Ratings(Vocabulary(user_ids), Vocabulary(item_ids), by_user, by_item, times)
+
+
+# -- files of ratings ----------------------------------------------------------------------------
 
 
 def find_ratings(source: str | Path) -> list[Path]:
@@ -90,26 +187,24 @@ def find_ratings(source: str | Path) -> list[Path]:
         return [source]
     if not source.is_dir():
         raise DatasetError(f"there is no {source}", value=str(source))
-    places = (source, source / "training_set")
-    found = {
-        f"{kind.pattern} in {place}": files
-        for place in places
+    found = [
+        files
+        for place in (source, source / "training_set")
         for kind in (_PER_MOVIE, _COMBINED)
         if place.is_dir() and (files := _matching(place, kind))
-    }
+    ]
     if not found:
         raise DatasetError(
             f"{source} holds no ratings of the Netflix Prize; expected {NETFLIX_FILES}",
             value=str(source),
         )
     if len(found) > 1:
-        each = " and ".join(f"{files[0]}" for files in found.values())
+        each = " and ".join(f"{files[0]}" for files in found)
         raise DatasetError(
             f"{source} holds the ratings more than once: {each}, and the like; keep one form",
             value=str(source),
         )
-    (files,) = found.values()
-    return files
+    return found[0]
 
 
 def _matching(folder: Path, kind: re.Pattern[str]) -> list[Path]:
@@ -119,136 +214,84 @@ def _matching(folder: Path, kind: re.Pattern[str]) -> list[Path]:
     return [path for _, path in sorted(numbered)]
 
 
-def _check_place(path: Path, movie: Movie, seen: dict[int, str]) -> None:
-    """See that a movie is where it belongs, and there alone."""
-    if movie.number in seen:
-        raise DatasetError(
-            f"{path}, line {movie.line}: movie {movie.number} comes a second time; the first "
-            f"was {seen[movie.number]}",
-            value=movie.number,
-            row=movie.line,
-        )
-    match = _PER_MOVIE.fullmatch(path.name)
-    if match and int(match[1]) != movie.number:
-        raise DatasetError(
-            f"{path}, line {movie.line}: expected ratings of movie {int(match[1])} alone, as the "
-            f"name of the file says, and not '{movie.number}:'",
-            value=movie.number,
-            row=movie.line,
-        )
-
-
-# ------------------------------------------------------------------------------------------------
-# Parse lines of Netflix ratings, many at a time.
-#
-# A rating ends in a comma, the stars, a comma and ten characters of date, so that every field but
-# the user has a fixed place before the end of the line. NumPy takes the bytes there out of all
-# lines of a block at once; what is not as it should be is found on the way.
-
-
-MOVIES = 17_770
-HIGHEST_USER = 2_649_429  # ids have gaps: there are 480,189 users
-STARS = 5
-
-_EXPECTED = "expected a rating such as 1488844,3,2005-09-06 or a movie such as 1:"
-_USER_DIGITS = len(str(HIGHEST_USER))
-_TAIL = len(",3,2005-09-06")
-_WINDOW = _USER_DIGITS + _TAIL
-_DATE = slice(0, 4), slice(5, 7), slice(8, 10)  # year, month and day
-_FIRST_YEAR, _LAST_YEAR = 1995, 2010  # the service is of 1998, the data end in 2005
-_NO_DAY = np.uint16(0)
-_LONGEST_LINE = 1 << 12
-_MARGIN = b"\n" * 32  # before a block, so that places before the end of a short line are there
-_NEWLINE, _RETURN, _COLON, _COMMA, _DASH, _ZERO = b"\n\r:,-0"
-
-Bytes = NDArray[np.uint8]
-
-
 class Movie(NamedTuple):
     """A movie with its ratings as they stand in the file."""
 
     path: Path
     line: int  # of "1:"
     number: int
-    users: NDArray[np.int32]
-    ratings: Bytes
-    days: NDArray[np.uint16]
+    parts: list[ArrowTable]
 
-    def sorted_by_user(self) -> ItemRatings:
-        """Return the ratings in the order of users, each of whom has one."""
-        order = np.argsort(self.users, kind="stable")
-        users = self.users[order]
-        if (twice := np.flatnonzero(users[1:] == users[:-1])).size:
-            line = self.line + 1 + int(order[twice[0] + 1])
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.path}, line {self.line}"
+
+    def ratings(self) -> ArrowTable:
+        """Return user, item, rating and timestamp, sorted by user; no user may rate it twice."""
+        import pyarrow as pa
+
+        if not self.parts:
             raise DatasetError(
-                f"{self.path}, line {line}: user {users[twice[0]]} has rated movie "
-                f"{self.number} before",
-                value=int(users[twice[0]]),
+                f"{self.place}: movie {self.number} has no ratings; is the file cut off?",
+                value=self.number,
+                row=self.line,
+            )
+        table = pa.concat_tables(self.parts)
+        users = to_numpy(table["user"])
+        order = np.argsort(users, kind="stable")
+        again = np.flatnonzero(np.diff(users[order]) == 0)
+        if again.size:
+            row = order[again[0] + 1]
+            line = self.line + 1 + int(row)
+            raise DatasetError(
+                f"{self.path}, line {line}: user {users[row]} has rated movie {self.number} before",
+                value=int(users[row]),
                 row=line,
             )
-        return ItemRatings(self.number, users, self.ratings[order], self.days[order])
+        items = pa.repeat(pa.scalar(self.number, pa.int32()), len(users))
+        return table.take(pa.array(order)).add_column(1, "item", items)
+
+
+def _check_place(movie: Movie, places: dict[int, str]) -> None:
+    """Check that a movie is in the right file, and only there."""
+    why = None
+    match = _PER_MOVIE.fullmatch(movie.path.name)
+    if movie.number in places:
+        before = places[movie.number]
+        why = f"movie {movie.number} comes a second time; the first was {before}"
+    elif match and int(match[1]) != movie.number:
+        why = (
+            f"expected ratings of movie {int(match[1])} alone, as the name of the file says, and "
+            f"not '{movie.number}:'"
+        )
+    if why is not None:
+        raise DatasetError(f"{movie.place}: {why}", value=movie.number, row=movie.line)
 
 
 def read_movies(path: Path, *, block: int, progress: Callable[[int], None]) -> Iterator[Movie]:
-    """Yield the movies of a file; ``progress`` is told the bytes of every block."""
-    movie: tuple[int, int] | None = None  # the line of its header, its number
-    pieces: list[_Parsed] = []
+    """Yield the movies of a file; ``progress`` is called with the bytes of every block."""
+    movie: Movie | None = None
     line = 1
     for text in _whole_lines(path, block):
-        parsed = _parse(path, line, text)
-        for header, part in parsed.parts():
-            if header is not None:
-                if movie is not None:
-                    yield _joined(path, movie, pieces)
-                movie, pieces = header, []
-            if part.size and movie is None:
-                raise _wrong(path, line, text, 0, "a rating before any movie")
-            if part.size:
-                pieces.append(part)
-        line += parsed.lines
+        ratings, headers = _parse(path, line, text)
+        bounds = [row - number for number, (row, _) in enumerate(headers)]
+        bounds.append(ratings.num_rows)
+        if bounds[0]:
+            if movie is None:
+                first = _lines(text)[0]
+                raise _wrong(path, line, first, "a rating before any movie")
+            movie.parts.append(ratings.slice(0, bounds[0]))
+        for (row, number), start, end in zip(headers, bounds, bounds[1:], strict=False):
+            if movie is not None:
+                yield movie
+            part = ratings.slice(start, end - start)
+            movie = Movie(path, line + row, number, [part] if end > start else [])
+        line += text.count(b"\n")
         progress(len(text))
     if movie is None:
         raise DatasetError(f"{path} is empty; {_EXPECTED}", value=str(path))
-    yield _joined(path, movie, pieces)
-
-
-class _Parsed(NamedTuple):
-    """Ratings of some lines, and the movies whose headers are among them."""
-
-    users: NDArray[np.int32]
-    ratings: Bytes
-    days: NDArray[np.uint16]
-    headers: list[tuple[int, int]]  # line and number of the movies
-    begins: NDArray[np.intp]  # how many ratings come before each of them
-    lines: int
-
-    @property
-    def size(self) -> int:
-        return len(self.users)
-
-    def parts(self) -> Iterator[tuple[tuple[int, int] | None, _Parsed]]:
-        """Yield what comes before the first header, then every header with what comes after."""
-        bounds = [0, *self.begins.tolist(), self.size]
-        for header, start, end in zip([None, *self.headers], bounds, bounds[1:], strict=False):
-            part = slice(start, end)
-            yield (
-                header,
-                self._replace(
-                    users=self.users[part], ratings=self.ratings[part], days=self.days[part]
-                ),
-            )
-
-
-def _joined(path: Path, movie: tuple[int, int], pieces: list[_Parsed]) -> Movie:
-    line, number = movie
-    if not pieces:
-        raise DatasetError(
-            f"{path}, line {line}: movie {number} has no ratings; is the file cut off?",
-            value=number,
-            row=line,
-        )
-    columns = zip(*((p.users, p.ratings, p.days) for p in pieces), strict=True)
-    return Movie(path, line, number, *(np.concatenate(column) for column in columns))
+    yield movie
 
 
 def _whole_lines(path: Path, block: int) -> Iterator[bytes]:
@@ -263,115 +306,101 @@ def _whole_lines(path: Path, block: int) -> Iterator[bytes]:
                     yield rest[:end]
                     rest = rest[end:]
                 elif len(rest) > _LONGEST_LINE:
-                    break  # no text of lines; what there is of it goes on to be complained of
+                    break  # not text; the parser rejects it
             if rest:
                 yield rest + b"\n"
     except DatasetError:
         raise
     except OSError as error:
-        raise unreadable(path, error) from error
+        what = "is a folder, not a file" if path.is_dir() else "cannot be read"
+        raise DatasetError(f"{path} {what}: {error}", value=str(path)) from error
 
 
-def _parse(path: Path, first_line: int, text: bytes) -> _Parsed:
-    data = np.frombuffer(_MARGIN + text, np.uint8)
-    breaks = np.flatnonzero(data[len(_MARGIN) - 1 :] == _NEWLINE) + len(_MARGIN) - 1
-    starts, ends = breaks[:-1] + 1, breaks[1:]
-    ends = ends - (data[ends - 1] == _RETURN)
-    is_header = data[ends - 1] == _COLON
-    at = np.flatnonzero(is_header)
-    headers = []
-    for place in at.tolist():
-        digits = data[starts[place] : ends[place] - 1].tobytes()
-        if not (digits.isdigit() and len(digits) < 9 and 1 <= int(digits) <= MOVIES):
-            why = f"the movie is no number from 1 to {MOVIES:,}"
-            raise _wrong(path, first_line, text, place, why)
-        headers.append((first_line + place, int(digits)))
-    rated = ~is_header if len(at) else slice(None)
-    users, ratings, days, bad = _fields(data, starts[rated], ends[rated])
-    if bad.any():
-        place = int(np.flatnonzero(~is_header)[bad.argmax()])
-        raise _wrong(path, first_line, text, place)
-    return _Parsed(users, ratings, days, headers, at - np.arange(len(at)), len(ends))
+def _parse(path: Path, first_line: int, text: bytes) -> tuple[ArrowTable, list[tuple[int, int]]]:
+    """Return the ratings of some lines, and the row and number of each movie among them.
+
+    Arrow calls a function for rows without three fields, such as movies.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    headers: list[tuple[int, str]] = []
+
+    def take_header(row: InvalidRow) -> str:
+        headers.append((row.number - 1, row.text))
+        return "skip"
+
+    unified = text.replace(b"\r\n", b"\n")
+    if unified.translate(None, _CHARACTERS):
+        raise _first_fault(path, first_line, text)
+    types = {"user": pa.int32(), "rating": pa.string(), "timestamp": pa.date32()}
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(unified),
+            csv.ReadOptions(
+                column_names=list(types), block_size=len(unified) + 1, use_threads=False
+            ),
+            csv.ParseOptions(
+                quote_char=False, ignore_empty_lines=False, invalid_row_handler=take_header
+            ),
+            csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+    except pa.ArrowInvalid:
+        raise _first_fault(path, first_line, text) from None
+    users, days = (pc.min_max(table[name]).as_py() for name in ("user", "timestamp"))
+    stars = pc.index_in(table["rating"], pa.array(STARS))
+    is_valid = not stars.null_count and all(_fault(header) is None for _, header in headers)
+    if table.num_rows:
+        is_valid &= users["min"] >= 1 and users["max"] <= HIGHEST_USER
+        is_valid &= days["min"] >= _FIRST_DAY and days["max"] <= _LAST_DAY
+    if not is_valid:
+        raise _first_fault(path, first_line, text)
+    seconds = pc.multiply(table["timestamp"].cast(pa.int32()).cast(pa.int64()), _SECONDS_PER_DAY)
+    ratings = pc.add(stars, 1).cast(pa.uint8())
+    columns = {"user": table["user"], "rating": ratings, "timestamp": seconds}
+    return pa.table(columns), [(row, int(header[:-1])) for row, header in headers]
 
 
-def _fields(
-    data: Bytes, starts: NDArray[np.intp], ends: NDArray[np.intp]
-) -> tuple[NDArray[np.int32], Bytes, NDArray[np.uint16], NDArray[np.bool_]]:
-    """Users, ratings and days of lines, and which lines are not ratings."""
-    length = ends - starts - _TAIL
-    bad = (length < 1) | (length > _USER_DIGITS)
-    # The last bytes of every line taken out at once, then turned: a row holds the bytes at one
-    # place of all lines, and what is computed with them runs through memory in order.
-    windows = np.ndarray(len(data) - _WINDOW + 1, f"V{_WINDOW}", data, strides=(1,))
-    lines = windows[ends - _WINDOW].view(np.uint8).reshape(-1, _WINDOW)
-    digits = np.ascontiguousarray(lines.T) - np.uint8(_ZERO)  # below "0" comes out above 9
-
-    user, (comma, ratings, second_comma), day = np.split(digits, (_USER_DIGITS, _USER_DIGITS + 3))
-    for place, row in enumerate(user):
-        row *= length >= _USER_DIGITS - place  # zero before the line
-    users = _number(user, bad)
-    bad |= (users < 1) | (users > HIGHEST_USER)
-    bad |= (ratings < 1) | (ratings > STARS)
-    for mark, row in ((_COMMA, comma), (_COMMA, second_comma), (_DASH, day[4]), (_DASH, day[7])):
-        bad |= row != np.uint8((mark - _ZERO) % 256)
-    year, month, of_month = (_number(day[part], bad) for part in _DATE)
-    calendar = _calendar()
-    bad |= (year < _FIRST_YEAR) | (year > _LAST_YEAR) | (month > 12) | (of_month > 31)
-    days = calendar.take(((year - _FIRST_YEAR) * 13 + month) * 32 + of_month, mode="clip")
-    bad |= days == _NO_DAY
-    return users, ratings, days, bad
+def _first_fault(path: Path, first_line: int, text: bytes) -> DatasetError:
+    lines = _lines(text)
+    for number, line in enumerate(lines, start=first_line):
+        if why := _fault(line):
+            return _wrong(path, number, line, why)
+    return _wrong(path, first_line, lines[0], "an error in this line or one that follows")
 
 
-def _number(digits: Bytes, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Numbers of digits, the first the highest; what is none is noted in ``bad``."""
-    value = np.zeros(digits.shape[1], np.int32)
-    for digit in digits:
-        bad |= digit > 9
-        value *= 10
-        value += digit
-    return value
+def _lines(text: bytes) -> list[str]:
+    lines = text.decode("utf-8", errors="replace").split("\n")[:-1]
+    return [line.rstrip("\r") for line in lines]
 
 
-@cache
-def _calendar() -> NDArray[np.uint16]:
-    """Days since 1970 of every year, month and day of the month, from 0 each."""
-    days = np.full((_LAST_YEAR - _FIRST_YEAR + 1, 13, 32), _NO_DAY)
-    first = np.datetime64(f"{_FIRST_YEAR}-01-01")
-    for day in np.arange(first, np.datetime64(f"{_LAST_YEAR + 1}-01-01")).tolist():
-        days[day.year - _FIRST_YEAR, day.month, day.day] = (day - date(1970, 1, 1)).days
-    return days.ravel()
+def _wrong(path: Path, number: int, line: str, why: str) -> DatasetError:
+    message = f"{path}, line {number}: {why}: {line[:80]!r}; {_EXPECTED}"
+    return DatasetError(message, value=line, row=number)
 
 
-def _wrong(
-    path: Path, first_line: int, text: bytes, place: int, why: str | None = None
-) -> DatasetError:
-    line = text.split(b"\n", place + 1)[place].rstrip(b"\r").decode("utf-8", errors="replace")
-    number = first_line + place
-    return DatasetError(
-        f"{path}, line {number}: {why or _fault(line)}: {line[:80]!r}; {_EXPECTED}",
-        value=line,
-        row=number,
-    )
-
-
-def _fault(line: str) -> str:
-    """Say what is wrong with a line that should be a rating."""
-    fields = line.split(",")
+def _fault(line: str) -> str | None:
+    """Return what is wrong with a line, or None."""
     if not line:
         return "an empty line"
+    if line.endswith(":"):
+        is_movie = _is_whole(line[:-1], MOVIES)
+        return None if is_movie else f"the movie is no number from 1 to {MOVIES:,}"
+    fields = line.split(",")
     if len(fields) != 3:
         return f"{len(fields)} fields where 3 are expected"
     user, stars, day = fields
-    if not _is_whole(user, 1, HIGHEST_USER):
+    if not _is_whole(user, HIGHEST_USER):
         return f"the user is no number from 1 to {HIGHEST_USER:,}"
-    if not (len(stars) == 1 and _is_whole(stars, 1, STARS)):
-        return f"the rating is no number from 1 to {STARS}"
+    if stars not in STARS:
+        return f"the rating is no number from 1 to {STARS[-1]}"
     try:
-        datetime.strptime(day, "%Y-%m-%d")
+        is_near = _FIRST_DAY <= datetime.strptime(day, "%Y-%m-%d").date() <= _LAST_DAY
     except ValueError:
         return "the date is not one written YYYY-MM-DD"
-    return f"the date is not between {_FIRST_YEAR} and {_LAST_YEAR}"
+    return None if is_near else f"the date is not between {_FIRST_DAY.year} and {_LAST_DAY.year}"
 
 
-def _is_whole(text: Any, least: int, most: int) -> bool:
-    return text.isascii() and text.isdigit() and least <= int(text[:20]) <= most
+def _is_whole(text: str, most: int) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most
