@@ -21,13 +21,16 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType, GeneratorType
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +42,7 @@ Undo = Callable[[], None]
 LEAST_BUFFER = 2**13  # numbers of 64 bits
 MOST_SPARE = 2**22  # the same, of a buffer that is kept for later calls
 N_SPARE = 2  # buffers that are kept
+MAX_WAIT = 2.0  # seconds that a fork waits for calls of other threads
 
 
 Buffer = npt.NDArray[np.int64]
@@ -221,6 +225,11 @@ def generator_state(rng: np.random.Generator) -> Undo:
 # interpreter: between taking it and entering the block, and between leaving the block and releasing
 # it, there is no step where CPython looks for signals or exceptions of other threads. So it cannot
 # stay locked.
+#
+# A forked process has only the thread that forked. A call of another thread would be interrupted
+# there, with whatever locks it holds, those of NumPy and BLAS among them. So a fork waits for such
+# calls. A fit may take longer than `MAX_WAIT`: then the new process gets a new lock, and undoes the
+# call.
 
 Content = TypeVar("Content")
 Work = Callable[[Journal], Content]
@@ -234,6 +243,7 @@ class ModelHolder(Generic[Content]):
         self.lock = threading.RLock()
         """Lock guarding concurrent predict and partial_fit."""
         self._state: tuple[Content | None, Call[Content] | None] = (content, None)
+        _holders.add(self)
 
     @property
     def content(self) -> Content | None:
@@ -303,6 +313,45 @@ class ModelHolder(Generic[Content]):
     def __setstate__(self, state: dict[str, Content | None]) -> None:
         self.lock = threading.RLock()
         self._state = state["content"], None
+        _holders.add(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock in a forked process, unless the call that runs is its own."""
+        pending = self._state[1]
+        if pending is None or not pending.after_fork():
+            self.lock = threading.RLock()
+
+
+_holders: WeakSet[ModelHolder[Any]] = WeakSet()
+_waited = threading.local()
+"""Locks that the thread which forks has taken for that time."""
+
+
+def _before_fork() -> None:
+    end = time.monotonic() + MAX_WAIT
+    _waited.locks = []
+    for lock in [holder.lock for holder in _holders]:
+        if lock.acquire(timeout=max(end - time.monotonic(), 0.0)):
+            _waited.locks.append(lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _waited.locks:
+        _waited.locks.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _after_fork_in_parent()
+    for holder in [*_holders]:
+        holder.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
 
 
 class Call(Generic[Content]):
@@ -313,6 +362,8 @@ class Call(Generic[Content]):
         steps = self._run(holder, work)
         assert isinstance(steps, GeneratorType)
         self._steps = steps
+        self._thread = threading.get_ident()
+        self._is_lost = False
 
     def _run(
         self, holder: ModelHolder[Content], work: Work[Content]
@@ -325,7 +376,12 @@ class Call(Generic[Content]):
     @property
     def is_running(self) -> bool:
         """Whether it has begun, and neither ended nor raised an exception."""
-        return bool(self._steps.gi_running)
+        return bool(self._steps.gi_running) and not self._is_lost
+
+    def after_fork(self) -> bool:
+        """Return whether the call goes on in a forked process, which has only this thread."""
+        self._is_lost = self._thread != threading.get_ident()
+        return self.is_running
 
     def run(self) -> None:
         """Run it to its end.
