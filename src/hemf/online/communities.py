@@ -101,14 +101,10 @@ def _merge_entropy(store: RowStore, target: Int64Array) -> None:
     """Update the entropy of rows whose communities are merged."""
     from scipy.special import xlogy
 
-    membership = store.membership.astype(np.float64)
-    merged = np.zeros((membership.shape[0], int(target.max()) + 1))
-    for d, to in enumerate(target):
-        if to >= 0:
-            merged[:, to] += membership[:, d]
-    store.entropy[:] += xlogy(membership, membership).sum(axis=1) - xlogy(merged, merged).sum(
-        axis=1
-    )
+    for to in np.flatnonzero(np.bincount(target[target >= 0]) > 1):
+        alike = store.membership[:, target == to].astype(np.float64)
+        whole = alike.sum(axis=1)
+        store.entropy[:] += xlogy(alike, alike).sum(axis=1) - xlogy(whole, whole)
 
 
 def cuts(points: Float64Array) -> list[BoolArray]:

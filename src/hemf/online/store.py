@@ -752,8 +752,9 @@ class RowStore:
         """Compute the table of memberships from the rows' parts."""
         arrays, n = self._arrays, self.n_rows
         membership = np.zeros((self.room, count), arrays.membership.dtype)
-        rows, slots = np.nonzero(arrays.listed[:n] >= 0)
-        np.add.at(membership, (rows, arrays.listed[rows, slots]), arrays.parts[rows, slots, 0])
+        for slot, listed in enumerate(arrays.listed[:n].T):  # a row lists a community once
+            rows = np.flatnonzero(listed >= 0)
+            membership[rows, listed[rows]] = arrays.parts[rows, slot, 0]
         self._replace(replace(arrays, membership=membership), n)
 
 
