@@ -21,6 +21,7 @@ from hemf.errors import DuplicateWarning
 if TYPE_CHECKING:
     from hemf._typing import AnyArray, Array, Int64Array
     from hemf.data.sources import Columns
+    from hemf.data.vocabulary import CodedIds
     from hemf.evaluation import CurvePoint, Prequential
     from hemf.evaluation.prequential import Learner
 
@@ -146,8 +147,8 @@ def stream(
 class Rows:
     """Ratings in their order; those before ``start`` are learnt in batch."""
 
-    users: AnyArray
-    items: AnyArray
+    users: CodedIds
+    items: CodedIds
     ratings: Array
     times: Int64Array | None
     start: int
@@ -173,8 +174,8 @@ def ordered(
     assert read.ratings is not None
     positions = stream_order(len(read.users), read.timestamps, order, rng=seed)[:limit]
     return Rows(
-        read.users.decode()[positions],
-        read.items.decode()[positions],
+        read.users[positions],
+        read.items[positions],
         read.ratings[positions],
         None if read.timestamps is None else read.timestamps[positions],
         warm_start_size(len(positions), warm_start),
@@ -200,7 +201,7 @@ def run(
     warm_up(output, model, online=True)
     columns = rows.users, rows.items, rows.ratings
     if rows.start:
-        beginning = tuple(column[: rows.start] for column in columns)
+        beginning: tuple[object, ...] = tuple(column[: rows.start] for column in columns)
         if rows.times is not None and getattr(model, "moods", False):
             beginning += (rows.times[: rows.start],)
         fit_model(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))

@@ -50,6 +50,18 @@ class CodedIds:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def __getitem__(self, part: slice | Int64Array) -> CodedIds:
+        """Return some rows of the column; ids that do not occur there are left out.
+
+        >>> coded = factorise(["ann", "bob", "eve", "bob"])[1:]
+        >>> coded.codes.tolist(), list(coded.distinct)
+        ([0, 1, 0], ['bob', 'eve'])
+        """
+        chosen = self.codes[part]
+        codes, used = _number(chosen, len(self.distinct))
+        is_array = isinstance(self.distinct, np.ndarray)
+        return CodedIds(codes, self.distinct[used] if is_array else self.distinct.take(used))
+
     def decode(self) -> AnyArray:
         """Return the column as an int64 or object array."""
         decoded: AnyArray = as_array(self.distinct)[self.codes]
@@ -69,8 +81,9 @@ class _InvalidIdError(Exception):
 def factorise(ids: IdsLike, what: str = "id") -> CodedIds:
     """Find the distinct ids of a column and the code of each row.
 
-    Accepts lists, NumPy arrays, Arrow arrays (dictionaries too), and pandas or polars series.
-    Floats become integers if all of them are whole. ``what`` names the column in errors.
+    Accepts lists, NumPy arrays, Arrow arrays (dictionaries too), pandas or polars series, and
+    columns that are coded already. Floats become integers if all of them are whole. ``what`` names
+    the column in errors.
 
     >>> factorise(np.array([3.0, 1.0, 3.0])).distinct
     array([3, 1])
@@ -78,6 +91,8 @@ def factorise(ids: IdsLike, what: str = "id") -> CodedIds:
     Traceback (most recent call last):
     hemf.errors.DataError: user None at row 1 is missing; drop or fill such rows first
     """
+    if isinstance(ids, CodedIds):
+        return ids
     # Not for subclasses: a masked array may lack ids.
     if type(ids) is np.ndarray and ids.dtype.kind in "iu" and ids.ndim == 1:
         coded = _factorise_by_table(ids)
@@ -137,14 +152,19 @@ def _factorise_by_table(ids: AnyArray) -> CodedIds | None:
     low, high = int(ids.min()), int(ids.max())
     if high - low >= _TABLE_SPARSITY * n or high >= 2**63:
         return None
-    numbers = ids.astype(np.int64)
-    place, order = numbers - low, np.arange(n, dtype=np.int32)
-    table = np.empty(high - low + 1, np.int32)
-    table[place[::-1]] = order[::-1]  # the first of equal ids is written last
-    first = table[place]
+    codes, places = _number(ids.astype(np.int64) - low, high - low + 1)
+    return CodedIds(codes, places + low)
+
+
+def _number(places: Int64Array | Int32Array, size: int) -> tuple[Int32Array, Int64Array]:
+    """Return codes of integers below ``size``, and the distinct ones in order of appearance."""
+    order = np.arange(len(places), dtype=np.int32)
+    table = np.empty(size, np.int32)
+    table[places[::-1]] = order[::-1]  # the first of equal integers is written last
+    first = table[places]
     is_first = first == order
     number: Int32Array = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
-    return CodedIds(number[first], numbers[is_first])
+    return number[first], places[is_first].astype(np.int64, copy=False)
 
 
 def _factorise_dictionary(column: ArrowArray) -> CodedIds:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from hemf._checks import check_choice, check_int, check_lengths, check_value
 from hemf._typing import SIDES, AnyArray, Array, Float64Array, IdsLike, Int64Array
-from hemf.data.vocabulary import factorise
+from hemf.data.vocabulary import CodedIds, factorise
 from hemf.errors import DataError, UnknownIdWarning
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.splits import Seed
@@ -38,11 +38,11 @@ class Learner(Protocol):
     def predict(self, users: IdsLike, items: IdsLike, **options: AnyArray) -> Array:
         """Return the expected ratings of pairs."""
 
-    def partial_fit(self, ratings: tuple[AnyArray, ...]) -> object:
+    def partial_fit(self, ratings: tuple[IdsLike, ...]) -> object:
         """Learn a batch: a tuple of users, items and ratings."""
 
     def predict_then_learn(
-        self, ratings: tuple[AnyArray, ...], *, return_seconds: bool
+        self, ratings: tuple[IdsLike, ...], *, return_seconds: bool
     ) -> tuple[Array, Float64Array]:
         """Predict and learn ratings one by one; return the predictions and the seconds of each."""
 
@@ -165,7 +165,10 @@ class Prequential:
         self.seconds = self.cpu_seconds = 0.0
         """Spent on predicting and learning them."""
         self.curve: list[CurvePoint] = []
-        self._columns = coded[0].decode(), coded[1].decode(), values
+        # Ids that are coded already are passed on as such; learners need not know of codes.
+        given = zip((users, items), coded, strict=True)
+        self._ids = [own if isinstance(ids, CodedIds) else own.decode() for ids, own in given]
+        self._ratings = values
         # Codes are in order of appearance: the largest code counts the ids so far.
         self._seen = [np.maximum.accumulate(side.codes) + 1 for side in coded]
         self._squared_errors = np.empty(self.length)
@@ -176,7 +179,7 @@ class Prequential:
     @property
     def length(self) -> int:
         """Number of ratings to stream in all."""
-        return len(self._columns[2]) - self.start
+        return len(self._ratings) - self.start
 
     def run(self, watch: Callable[[Self], object] | None = None) -> Self:
         """Stream the rest; ``watch`` is called with this object after every block."""
@@ -254,8 +257,9 @@ class Prequential:
 
     def _learn(self, end: int) -> None:
         part = slice(self.start + self.ratings, self.start + end)
-        users, items, ratings = (column[part] for column in self._columns)
-        batch: tuple[AnyArray, ...] = users, items, ratings
+        users, items = (ids[part] for ids in self._ids)
+        ratings = self._ratings[part]
+        batch: tuple[IdsLike, ...] = users, items, ratings
         times: dict[str, AnyArray] = {}
         if self._times is not None:
             batch, times = (*batch, self._times[part]), {"timestamps": self._times[part]}
