@@ -612,7 +612,7 @@ class Sequence:
                 for pair, values in ledger.given.items():
                     given[pair[place]] += len(values)
                 ids = getattr(model.ratings_, f"{side}s").ids.tolist()
-                counts = dict(zip(ids, model.state_.counts(side).tolist()))
+                counts = dict(zip(ids, model.state_.counts[side].tolist()))
                 counts = {id: count for id, count in counts.items() if count}
                 require(counts == given, f"other counts of {side}s")
             table = model.ratings_

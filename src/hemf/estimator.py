@@ -707,7 +707,9 @@ class HeMF(Parametrised):
 
     @property
     def _fit(self) -> Fit:
-        fit = self._holder.content
+        fit, pending = self._holder.state
+        if pending is not None:
+            fit = self._holder.content
         if fit is None:
             raise NotFittedError(
                 f"this {type(self).__name__} has not learnt anything yet; call fit first"

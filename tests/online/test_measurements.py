@@ -57,7 +57,7 @@ def test_a_batch_with_a_pair_twice_is_two_batches_with_it_once() -> None:
         learner = HeMF(**options).fit(first)
         for batch in batches:
             learner.partial_fit(batch)
-        counts.append(learner._fit.learner.state.counts("user").tolist())
+        counts.append(learner._fit.learner.state.counts["user"].tolist())
     assert counts[0] == counts[1] == [4, 1, 1]
 
 
@@ -67,7 +67,7 @@ def test_a_measurement_is_removed_by_its_rating_and_a_pair_by_itself() -> None:
     learner = HeMF(n_factors=2, duplicates="mean", rng=0).fit(first).partial_fit(again)
     assert learner._fit.learner.ratings.n_ratings == 4  # one pair is there three times
     learner.partial_fit(removed=[("ann", "tea")])
-    assert learner._fit.learner.state.counts("user").tolist() == [1, 1, 1]
+    assert learner._fit.learner.state.counts["user"].tolist() == [1, 1, 1]
     bounded = HeMF(n_factors=2, duplicates="mean", history=8, rng=0).fit(first).partial_fit(again)
     bounded.partial_fit(removed=[("ann", "tea", 4.0)])
     user = bounded._fit.learner.state.stores["user"]

@@ -186,9 +186,9 @@ def in_a_thread(function) -> None:
 @pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
 def test_whoever_asks_next_undoes_a_call_that_was_cut_short(ask):
     model, before = abandoned()
-    assert model._holder._state[1] is not None
+    assert model._holder.state[1] is not None
     ask(model)
-    assert model._holder._state[1] is None
+    assert model._holder.state[1] is None
     assert difference(model, before) is None
 
 

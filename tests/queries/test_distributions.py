@@ -85,7 +85,7 @@ def test_noise_that_is_known_is_normal():
 
 def test_tails_are_heavier_the_fewer_ratings_tell_of_a_row(measured):
     scales = measured.state_.sides["user"].noise_scales
-    counts = np.append(measured.state_.counts("user"), 0)  # a stranger's at the end
+    counts = np.append(measured.state_.counts["user"], 0)  # a stranger's at the end
     order = np.argsort(counts)
     assert (np.diff(scales.inverse_spread[order]) <= 0).all()
     users, items = pairs()

@@ -171,7 +171,7 @@ def test_what_is_not_known_is_not_shown_and_the_report_says_why(ratings, history
     checker.feed(html)
     assert checker.open == []
     missing = not_shown(html)
-    user = model.ratings_.users.ids[model.state_.counts("user").argmax()]
+    user = model.ratings_.users.ids[model.state_.counts["user"].argmax()]
     by_sweep = {"Lower bound and error by sweep", "Active communities"}
     by_rating = {"Who rates what how", f"Rated highest by {user}"}
     if not is_judged:

@@ -207,7 +207,7 @@ def test_weights_of_ratings_stay_with_their_ratings_item_by_item(rng):
     table = Ratings.from_any((users, items, np.arange(200.0)))
     model = GibbsHeMF(**QUICK).fit(table.select(np.arange(150)))
     state = model.start_.state_
-    assert any((state.counts(name) == 0).any() for name in ("user", "item"))
+    assert any((state.counts[name] == 0).any() for name in ("user", "item"))
     chain = HeMFChain.of(state, 1.0, rng, 1, outliers=True)
     by_user, by_item = tables(state)["user"], tables(state)["item"]
     assert np.array_equal(by_user.values[chain._by_item], by_item.values)  # all are different

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -29,7 +30,6 @@ from hemf.model.side import (
     order_by_size,
     regress,
     with_penalty,
-    with_stranger,
 )
 
 MIN_WEIGHT = 0.01  # of a row, τ, below which other rows are explained exactly
@@ -53,6 +53,14 @@ class BatchState:
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² after the last half-sweep."""
     moods: Moods | None = None
     """Moods of raters, subtracted from their ratings; None without timestamps."""
+    counts: dict[str, Int64Array] = field(init=False)
+    """Number of ratings of each row, by side."""
+
+    is_complete: ClassVar = True
+    in_place: ClassVar = None
+
+    def __post_init__(self) -> None:
+        self.counts = {name: self.ratings.counts(name) for name in SIDES}
 
     @property
     def ratings(self) -> EntryTable:
@@ -64,11 +72,6 @@ class BatchState:
         """Number of ratings."""
         return self.ratings.n_ratings
 
-    def counts(self, name: str, rows: Int64Array | None = None) -> Int64Array:
-        """Return the number of ratings of each row of a side, or of these rows."""
-        counts = self.ratings.counts(name)
-        return counts if rows is None else counts.take(rows)
-
     def row_ratings(
         self, name: str, row: int, *, as_given: bool = False
     ) -> tuple[Int32Array, Float64Array]:
@@ -77,24 +80,6 @@ class BatchState:
         Moods are subtracted, unless the ratings are wanted ``as_given``.
         """
         return self.ratings.row(name, row, None if as_given else self.moods)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all ratings are kept, which is always so."""
-        return True
-
-    @property
-    def is_online(self) -> bool:
-        """Whether learning changes the arrays in place."""
-        return False
-
-    def current_moments(self, name: str) -> Moments:
-        """Moments of a side's rows."""
-        return self.sides[name].moments
-
-    def with_stranger(self, name: str) -> Moments:
-        """Moments of a side's rows, and at the end those of an unknown row."""
-        return with_stranger(self.sides[name], None, self.counts(name))
 
     def copy(self) -> BatchState:
         """Return a copy that can be swept without changing this one; it shares the engine."""
@@ -109,8 +94,7 @@ class BatchState:
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, with the ratings term of the last half-sweep."""
-        counts = {name: self.counts(name) for name in SIDES}
-        terms = bound_terms(self.sides, counts, self.squared_error, self.noise, self.unit)
+        terms = bound_terms(self.sides, self.counts, self.squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence
         return terms
@@ -172,7 +156,7 @@ def _take(
     side.moments, side.membership = found.moments, found.membership
     errors = np.maximum(found.errors, 0.0)  # where ratings are explained exactly, rounding is left
     if side.noise_scales is not None and scales:
-        counts = state.counts(name)
+        counts = state.counts[name]
         errors_in_units = errors / state.noise
         if learn:
             side.noise_scales, factor = learn_scales(side.noise_scales, errors_in_units, counts)
@@ -198,7 +182,7 @@ def least_noise(state: BatchState) -> float:
     Σ υ E[bbᵀ]/σ² exceeds the prior and factors are NaN. The error of n ratings grows as √n.
     """
     weights = [side.weights for side in state.sides.values()]
-    max_count = max(int(state.counts(name).max()) for name in SIDES)
+    max_count = max(int(counts.max()) for counts in state.counts.values())
     return noise_floor(weights, max_count, state.ratings.dtype)
 
 

@@ -77,11 +77,12 @@ class Component(Protocol):
         """Whether all ratings are kept."""
 
     @property
-    def is_online(self) -> bool:
-        """Whether learning changes the arrays in place."""
+    def in_place(self) -> RowsInPlace | None:
+        """Rows that learning changes in place; None after a batch fit."""
 
-    def counts(self, name: str, rows: Int64Array | None = None) -> Int64Array:
-        """Return the number of ratings of each row of a side, or of the given rows."""
+    @property
+    def counts(self) -> Mapping[str, Int64Array]:
+        """Number of ratings of each row, by side."""
 
     def row_ratings(
         self, name: str, row: int, *, as_given: bool = False
@@ -90,6 +91,10 @@ class Component(Protocol):
 
     def bound_terms(self) -> dict[str, float]:
         """Lower bound by term."""
+
+
+class RowsInPlace(Protocol):
+    """Rows that learning changes in place."""
 
     def current_moments(self, name: str) -> Moments:
         """Moments of a side's rows."""
@@ -204,7 +209,7 @@ class FittedModel:
     @property
     def keeps_all_ratings(self) -> bool:
         """Whether all ratings learnt are kept."""
-        return not self.state.is_online or self.ratings.n_ratings >= self.state.n_ratings
+        return self.state.in_place is None or self.ratings.n_ratings >= self.state.n_ratings
 
     # -- ids and rows --------------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class FittedModel:
 
     def rows(self, side: str, ids: Any) -> Int64Array:
         """Row of each id; -1 if it is unknown."""
-        known, n_rows = self.vocabulary(side), self.sides[side].n_rows
+        known, n_rows = self.vocabulary(side), self.state.counts[side].size
         rows = known.rows(ids)
         if len(known) > n_rows:  # ids may have been added since
             rows[rows >= n_rows] = -1
@@ -226,10 +231,11 @@ class FittedModel:
 
     def rated(self, side: str, rows: Int64Array) -> Int64Array:
         """Return these rows, with -1 for those that have no rating."""
-        if not self.sides[side].n_rows:
+        counts = self.state.counts[side]
+        if not counts.size:
             return np.full(rows.size, -1)
         rated = rows.copy()
-        rated[self.state.counts(side, rows) == 0] = -1
+        rated[counts[rows] == 0] = -1
         return rated
 
     def find(self, side: str, ids: Any) -> FoundIds:
@@ -275,15 +281,16 @@ class FittedModel:
 
     def moments(self, side: str, *, with_unknown: bool = False) -> Moments:
         """Moments of a side's rows; with_unknown appends newcomers and, last, a stranger."""
-        current = self.state.current_moments(side)
+        in_place = self.state.in_place
+        current = self.sides[side].moments if in_place is None else in_place.current_moments(side)
         if not with_unknown:
             return current
         newcomers = self._newcomer_features(side)
-        if newcomers is None and self.state.is_online:
-            return self.state.with_stranger(side)  # in place, so it must not be kept
+        if newcomers is None and in_place is not None:
+            return in_place.with_stranger(side)  # it must not be kept
         key = f"{side} moments"
         if key not in self.derived:
-            counts = self.state.counts(side)
+            counts = self.state.counts[side]
             self.derived[key] = with_stranger(self.sides[side], newcomers, counts)
         found: Moments = self.derived[key]
         return found

@@ -242,20 +242,21 @@ class ModelHolder(Generic[Content]):
     def __init__(self, content: Content | None = None) -> None:
         self.lock = threading.RLock()
         """Lock guarding concurrent predict and partial_fit."""
-        self._state: tuple[Content | None, Call[Content] | None] = (content, None)
+        self.state: tuple[Content | None, Call[Content] | None] = (content, None)
+        """What was learnt, and the call that is changing it, if any."""
         _holders.add(self)
 
     @property
     def content(self) -> Content | None:
         """What was learnt, None before; an interrupted call is undone first."""
-        if self._state[1] is not None:
+        if self.state[1] is not None:
             self.undo_interrupted()
-        return self._state[0]
+        return self.state[0]
 
     def replace(self, content: Content) -> None:
         """Replace the content, made elsewhere; the lock must be held."""
         self.undo_interrupted()
-        self._state = content, None
+        self.state = content, None
 
     def change(self, work: Work[Content]) -> None:
         """Replace the content by what work returns; if it raises, everything is undone."""
@@ -264,27 +265,27 @@ class ModelHolder(Generic[Content]):
             call.run()
         finally:
             self.undo_interrupted()
-            if self._state[1] is not call:
+            if self.state[1] is not call:
                 call.journal.close()
 
     def undo_interrupted(self) -> None:
         """Undo an interrupted call, if there is one; wait for one that runs in another thread."""
-        if self._state[1] is None:
+        if self.state[1] is None:
             return
         with self.lock:
-            pending = self._state[1]
+            pending = self.state[1]
             if pending is not None and not pending.is_running:
                 pending.journal.undo()
-                self._state = self._state[0], None
+                self.state = self.state[0], None
                 pending.journal.close()
 
     def begin(self, call: Call[Content]) -> None:
         """Make a call the pending one."""
-        self._state = self._state[0], call
+        self.state = self.state[0], call
 
     def commit(self, content: Content) -> None:
         """Replace the content, and let no call be pending: in one step."""
-        self._state = content, None
+        self.state = content, None
 
     def idle_content(self) -> Content | None:
         """Return the content; BusyError inside a call that changes it. The lock must be held.
@@ -292,7 +293,7 @@ class ModelHolder(Generic[Content]):
         Only a signal handler can be there: it runs in the thread that holds the lock.
         """
         content = self.content
-        if self._state[1] is not None:
+        if self.state[1] is not None:
             raise BusyError(
                 "the model is learning, and a signal handler asks for a copy or a file of it in "
                 "the middle of that; let the handler set a flag, and save when partial_fit has "
@@ -312,12 +313,12 @@ class ModelHolder(Generic[Content]):
 
     def __setstate__(self, state: dict[str, Content | None]) -> None:
         self.lock = threading.RLock()
-        self._state = state["content"], None
+        self.state = state["content"], None
         _holders.add(self)
 
     def after_fork(self) -> None:
         """Replace the lock in a forked process, unless the call that runs is its own."""
-        pending = self._state[1]
+        pending = self.state[1]
         if pending is None or not pending.after_fork():
             self.lock = threading.RLock()
 

@@ -177,12 +177,12 @@ def check_removed(state: OnlineState, taken: Taken, given: set[tuple[int, int]])
     for name, rows in (("user", taken.users), ("item", taken.items)):
         known = rows[rows >= 0]
         counts = np.bincount(known, minlength=state.stores[name].n_rows)
-        short = np.flatnonzero(counts > state.counts(name))
+        short = np.flatnonzero(counts > state.counts[name])
         if short.size:
             row = int(np.flatnonzero(rows == short[0])[0])
             one = taken.ids[SIDES.index(name)].item(row)
             raise DataError(
-                f"{name} {one!r} has {state.counts(name)[short[0]]} ratings, of which "
+                f"{name} {one!r} has {state.counts[name][short[0]]} ratings, of which "
                 f"{counts[short[0]]} would be removed",
                 value=one,
                 row=row,

@@ -278,9 +278,9 @@ class OnlineState:
     # -- queries ---------------------------------------------------------------------------------
 
     @property
-    def is_online(self) -> bool:
-        """Whether learning changes the arrays in place."""
-        return True
+    def in_place(self) -> OnlineState:
+        """The state itself: learning changes its rows in place."""
+        return self
 
     def current_moments(self, name: str) -> Moments:
         """Moments of a side's rows; those without a rating are what their features say."""
@@ -293,10 +293,10 @@ class OnlineState:
         self.point(name)  # the rows may have moved to make room
         return moments
 
-    def counts(self, name: str, rows: Int64Array | None = None) -> Int64Array:
-        """How many ratings each row of a side has, or each of these."""
-        counts: Int64Array = self.stores[name].count
-        return counts if rows is None else np.asarray(counts[rows])
+    @property
+    def counts(self) -> dict[str, Int64Array]:
+        """Number of ratings of each row, by side."""
+        return {name: store.count for name, store in self.stores.items()}
 
     def row_ratings(
         self, name: str, row: int, *, as_given: bool = False
@@ -318,8 +318,7 @@ class OnlineState:
         """Return the lower bound by term; the ``squared_error`` is computed unless given."""
         if squared_error is None:
             squared_error = self.squared_error
-        counts = {name: self.counts(name) for name in SIDES}
-        terms = bound_terms(self.current_sides(), counts, squared_error, self.noise, self.unit)
+        terms = bound_terms(self.current_sides(), self.counts, squared_error, self.noise, self.unit)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)
         return terms

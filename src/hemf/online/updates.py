@@ -746,7 +746,7 @@ def forecast(state: OnlineState, users: Int64Array, items: Int64Array) -> Float6
 
 def is_known(state: OnlineState, users: Int64Array, items: Int64Array) -> BoolArray:
     """Whether both rows of each pair have enough ratings for a forecast to count."""
-    counts = (state.counts("user", users), state.counts("item", items))
+    counts = (state.stores["user"].count[users], state.stores["item"].count[items])
     return np.asarray(np.minimum(*counts) >= KNOWN)
 
 

@@ -145,7 +145,7 @@ def community_view(model: FittedModel, side: str, n: int) -> CommunityView:
     opposite = OTHER[side]
     own_ids, other_ids = model.vocabulary(side).ids, model.vocabulary(opposite).ids
     own, other = model.sides[side], model.sides[opposite]
-    chosen = _well_known(model.state.counts(opposite), n)
+    chosen = _well_known(model.state.counts[opposite], n)
     unclipped = community_vectors(own) @ other.moments.mean[chosen].T.astype(np.float64)
     expected = model.to_rating(unclipped)
     sizes = own.statistics.size

@@ -183,7 +183,7 @@ def _one(model: FittedModel, side: str, given: Any) -> NDArray[Any]:
 
 def _warn_of_gaps(state: Component, user_row: int, user: Any) -> None:
     """Say so where not all ratings of a user are kept."""
-    kept, given = state.row_ratings("user", user_row)[0].size, state.counts("user")[user_row]
+    kept, given = state.row_ratings("user", user_row)[0].size, state.counts["user"][user_row]
     if kept < given:
         warn_caller(
             f"not all ratings are kept (history is not full): of the {given:,} by user {user!r}, "

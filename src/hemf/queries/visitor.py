@@ -190,7 +190,7 @@ def _fold(model: FittedModel, items: npt.NDArray[Any], values: Array, features: 
 def _newcomer(model: FittedModel, features: Any) -> Posterior:
     """Return the posterior of a visitor of whom only features are known."""
     side = model.sides["user"]
-    counts = model.state.counts("user")
+    counts = model.state.counts["user"]
     moments = newcomer_moments(side, visitor_row(model, features), counts)
     scales, nothing = side.noise_scales, np.empty(0, np.int64)
     inverse = 1.0 if scales is None else float(scales.inverse[-1])

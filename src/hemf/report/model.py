@@ -92,7 +92,7 @@ def render_report(
     seen = _judged(model, kept) if kept.n_ratings else None
     unseen = None if held_out is None else _judged(model, held_out)
     if example_user is None:
-        example_user = kept.users.ids[int(np.argmax(state.counts("user")))]
+        example_user = kept.users.ids[int(np.argmax(state.counts["user"]))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HistoryWarning)  # the report itself says what is missing
         return page(
@@ -330,7 +330,7 @@ def _favourites(model: HeMF, user: Hashable, title: str) -> str:
     if row < 0:
         return _missing(title, "no rating of theirs has been learnt.")
     seen, values = ratings.by_user.row(row)
-    given = int(model.state_.counts("user")[row])
+    given = int(model.state_.counts["user"][row])
     if given and not seen.size:
         return _missing(title, NO_RATINGS)
     best = np.argsort(-values, kind="stable")[:RECOMMENDED]
