@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,16 +49,70 @@ Jobs = Annotated[
     int | None,
     typer.Option("--n-jobs", help="Threads, -1 (the default) for all cores; same result for any."),
 ]
-UserFeatures = Annotated[
-    list[Path] | None,
-    typer.Option("--user-features", metavar="FILE", help=_FEATURES.format(side="user")),
-    READ,
-]
-ItemFeatures = Annotated[
-    list[Path] | None,
-    typer.Option("--item-features", metavar="FILE", help=_FEATURES.format(side="item")),
-    READ,
-]
+
+
+@dataclass(frozen=True)
+class FeatureFiles:
+    """Files of features, options of a command."""
+
+    user_features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help=_FEATURES.format(side="user")),
+        READ,
+    ] = None
+    item_features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help=_FEATURES.format(side="item")),
+        READ,
+    ] = None
+
+    @property
+    def by_name(self) -> dict[str, list[Path]]:
+        """The files by the name of the option, without absent ones."""
+        return {name: files for name, files in vars(self).items() if files}
+
+    @property
+    def paths(self) -> list[str | Path]:
+        """All files."""
+        return [path for files in self.by_name.values() for path in files]
+
+    def read(
+        self, output: Output, ratings: Ratings, columns: str | None, *, learning: bool = True
+    ) -> dict[str, list[FeaturesLike]]:
+        """Return the ``user_features`` and ``item_features`` of a model, without absent ones.
+
+        ``ratings`` decide the type of ids, and ``columns`` name them. When ``learning``, columns of
+        names such as titles are left out.
+        """
+        from hemf.data.features import drop_unique_text, read_feature_file
+
+        chosen = parse_columns(columns) or (None, None)
+        sides = {
+            "user_features": ("user", ratings.users, chosen[0]),
+            "item_features": ("item", ratings.items, chosen[1]),
+        }
+        features: dict[str, list[FeaturesLike]] = {}
+        for name, files in self.by_name.items():
+            side, known, column = sides[name]
+            for path in files:
+                with output.status(f"reading {path}"):
+                    table = read_feature_file(path, side, known=known, column=column)
+                if learning:
+                    table, left_out = drop_unique_text(table)
+                    for title in left_out:
+                        output.remark(f"{path}: {title} is different in every row and is left out")
+                features.setdefault(name, []).append(table)
+        return features
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Parameters of a model, options of a command."""
+
+    settings: Settings = None
+    seed: Seed = 0
+    n_jobs: Jobs = None
+
 
 WORDS = {"true": True, "false": False, "none": None}
 
@@ -245,34 +300,3 @@ def check_writable(
     else:
         return
     raise DataError(f"{path}{why}", value=str(path))
-
-
-def read_features(
-    output: Output,
-    ratings: Ratings,
-    columns: str | None,
-    *,
-    user: list[Path] | None,
-    item: list[Path] | None,
-    learning: bool = True,
-) -> dict[str, list[FeaturesLike]]:
-    """Return the ``user_features`` and ``item_features`` of a model, without absent ones.
-
-    ``ratings`` decide the type of ids, and ``columns`` name them. When ``learning``, columns of
-    names such as titles are left out.
-    """
-    from hemf.data.features import drop_unique_text, read_feature_file
-
-    chosen = parse_columns(columns) or (None, None)
-    sides = {"user": (user, ratings.users, chosen[0]), "item": (item, ratings.items, chosen[1])}
-    features: dict[str, list[FeaturesLike]] = {}
-    for side, (files, known, column) in sides.items():
-        for path in files or ():
-            with output.status(f"reading {path}"):
-                table = read_feature_file(path, side, known=known, column=column)
-            if learning:
-                table, left_out = drop_unique_text(table)
-                for name in left_out:
-                    output.remark(f"{path}: {name} is different in every row and is left out")
-            features.setdefault(f"{side}_features", []).append(table)
-    return features

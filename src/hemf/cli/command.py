@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import Annotated
 
 import typer
@@ -26,22 +27,33 @@ _SHARED = {"json": Json, "quiet": Quiet, "debug": Debug}
 def command(app: typer.Typer, function: Callable[..., None], *, name: str | None = None) -> None:
     """Register a function as a command; its first parameter is the `Output`.
 
-    The options that all commands have are added.
+    A parameter whose type is a dataclass stands for the fields of that class. The options that all
+    commands have are added.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    marks = {p.name: getattr(p.annotation, "__metadata__", ()) for p in own}
+    groups = {
+        p.name: list(inspect.signature(p.annotation, eval_str=True).parameters.values())
+        for p in own
+        if isinstance(p.annotation, type) and is_dataclass(p.annotation)
+    }
+    options = [option for p in own for option in groups.get(p.name, [p])]
+    marks = {p.name: getattr(p.annotation, "__metadata__", ()) for p in options}
 
     def run(*, json: bool, quiet: bool, debug: bool, **chosen: object) -> None:
         output = Output(json=json, quiet=quiet)
         with reporting(output, debug=debug), StandardFiles(output) as files:
             given = {name: files.replaced(value, marks[name]) for name, value in chosen.items()}
+            for p in own:
+                if p.name in groups:
+                    fields = {field.name: given.pop(field.name) for field in groups[p.name]}
+                    given[p.name] = p.annotation(**fields)
             function(output, **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
         for name, kind in _SHARED.items()
     ]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in options] + shared
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = function.__doc__

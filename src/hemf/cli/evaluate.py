@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import MODELS, Model, Probabilistic, parse_model, predictions, times_for
+from hemf.cli.models import (
+    MODELS,
+    Model,
+    Probabilistic,
+    new_model,
+    parse_model,
+    predictions,
+    times_for,
+)
 from hemf.cli.output import READ, WRITTEN, Document, Output
 from hemf.errors import ParameterError
 
@@ -34,12 +42,10 @@ def evaluate(
             help=f"Model: {', '.join(MODELS)}, with settings, as in bpmf:samples=100.",
         ),
     ] = "hemf",
-    user_features: arguments.UserFeatures = None,
-    item_features: arguments.ItemFeatures = None,
-    settings: arguments.Settings = None,
-    seed: arguments.Seed = 0,
+    *,
+    feature_files: arguments.FeatureFiles,
+    options: arguments.ModelOptions,
     columns: arguments.ColumnNames = None,
-    n_jobs: arguments.Jobs = None,
     top: Annotated[
         int | None,
         typer.Option(help="Also evaluate rankings of N items.", min=1, metavar="N"),
@@ -71,8 +77,8 @@ def evaluate(
 
     arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
-    model = MODELS[name].new([*(settings or []), *own], seed, n_jobs)
-    if not MODELS[name].features and (user_features or item_features):
+    model = new_model(name, options, own)
+    if not MODELS[name].features and feature_files.paths:
         those = " and ".join(name for name, kind in MODELS.items() if kind.features)
         raise ParameterError(f"--model {name}: only {those} learn from features", value=name)
     clock = Stopwatch()
@@ -80,9 +86,7 @@ def evaluate(
         learnt = arguments.read_ratings(output, train, columns, duplicates=model.duplicates)
         ids = {"users": learnt.users, "items": learnt.items}
         withheld = arguments.read_ratings(output, test, columns, duplicates=model.duplicates, **ids)
-        features = arguments.read_features(
-            output, learnt, columns, user=user_features, item=item_features
-        )
+        features = feature_files.read(output, learnt, columns)
     warm_up(output, model)
     with clock:
         fit_model(output, model, learnt, **features)

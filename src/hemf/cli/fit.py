@@ -31,30 +31,26 @@ def fit(
         WRITTEN,
         ".html",
     ] = None,
-    user_features: arguments.UserFeatures = None,
-    item_features: arguments.ItemFeatures = None,
-    settings: arguments.Settings = None,
-    seed: arguments.Seed = 0,
+    *,
+    feature_files: arguments.FeatureFiles,
+    options: arguments.ModelOptions,
     columns: arguments.ColumnNames = None,
-    n_jobs: arguments.Jobs = None,
 ) -> None:
     """Fit a model to ratings and save it.
 
     There may be several files of features for each side. Columns of numbers are numeric features,
     other columns are categories; Action|Comedy is two labels.
     """
-    from hemf.cli.models import MODELS, warm_up
+    from hemf.cli.models import new_model, warm_up
     from hemf.persistence.model import check_ids
 
-    model = cast("HeMF", MODELS["hemf"].new(settings, seed, n_jobs))
-    read = [data, *(user_features or ()), *(item_features or ())]
+    model = cast("HeMF", new_model("hemf", options))
+    read: list[str | Path] = [data, *feature_files.paths]
     arguments.check_writable(model_file, apart_from=read, regular=True)
     arguments.check_writable(report, apart_from=[*read, model_file])
     ratings = arguments.read_ratings(output, data, columns, duplicates=model.duplicates)
     check_ids(ratings)
-    features = arguments.read_features(
-        output, ratings, columns, user=user_features, item=item_features
-    )
+    features = feature_files.read(output, ratings, columns)
     warm_up(output, model)
     fit_and_save(output, model_file, partial(model.fit, ratings, **features))
     if report is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
-from hemf.cli.arguments import parse_settings
+from hemf.cli.arguments import ModelOptions, parse_settings
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ M3FTIB(item_topics=2, rng=3)
 """
 STREAMING = {name: kind for name, kind in MODELS.items() if kind.streams}
 """Models that learn rating by rating."""
+
+
+def new_model(name: str, options: ModelOptions, own: Sequence[str] = ()) -> Model:
+    """Return an unfitted model; its ``own`` settings override those of the command."""
+    return MODELS[name].new([*(options.settings or ()), *own], options.seed, options.n_jobs)
 
 
 def check_parameters(model: Model, *, online: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,6 +31,28 @@ class Criterion(StrEnum):
     elbo = "elbo"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How candidates are compared and when the search ends, options of a command."""
+
+    by: Annotated[
+        Criterion, typer.Option(help="Score: held-out RMSE or NLPD, or the lower bound of the fit.")
+    ] = Criterion.rmse
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximal number of trials.")
+    ] = None
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", min=0.0, help="Time limit, after the first trial.")
+    ] = None
+    folds: Annotated[
+        int, typer.Option(metavar="F", min=1, help="Folds held out in turn, for standard errors.")
+    ] = 1
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.5, help="Share of the ratings that is held out.")
+    ] = 0.1
+    patience: Annotated[int, typer.Option(min=1, help="Sweeps that a held-out error may rise.")] = 5
+
+
 def tune(
     output: Output,
     data: arguments.Data,
@@ -41,35 +64,13 @@ def tune(
             help="Values of a parameter to try, instead of the default choices; may be repeated.",
         ),
     ] = None,
-    settings: arguments.Settings = None,
-    user_features: arguments.UserFeatures = None,
-    item_features: arguments.ItemFeatures = None,
-    by: Annotated[
-        Criterion, typer.Option(help="Score: held-out RMSE or NLPD, or the lower bound of the fit.")
-    ] = Criterion.rmse,
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximal number of trials.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(metavar="M", min=0.0, help="Time limit, after the first trial.")
-    ] = None,
-    folds: Annotated[
-        int,
-        typer.Option(metavar="F", min=1, help="Folds held out in turn, for standard errors."),
-    ] = 1,
-    share: Annotated[
-        float, typer.Option(min=0.01, max=0.5, help="Share of the ratings that is held out.")
-    ] = 0.1,
-    patience: Annotated[
-        int, typer.Option(min=1, help="Sweeps that a held-out error may rise.")
-    ] = 5,
+    *,
+    feature_files: arguments.FeatureFiles,
+    limits: Limits,
     model_file: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
-            metavar="M",
-            help="Model file to write, fitted to all ratings.",
+            "--output", "-o", metavar="M", help="Model file to write, fitted to all ratings."
         ),
         WRITTEN,
         ".hemf",
@@ -86,9 +87,8 @@ def tune(
         WRITTEN,
         ".html",
     ] = None,
-    seed: arguments.Seed = 0,
+    options: arguments.ModelOptions,
     columns: arguments.ColumnNames = None,
-    n_jobs: arguments.Jobs = None,
     format: RowFormat = None,
 ) -> None:
     """Choose settings by ratings that are held out of DATA.
@@ -102,36 +102,35 @@ def tune(
     from hemf.cli.models import warm_up
     from hemf.report.model import check_plot_name
 
-    fixed, space = arguments.parse_settings(settings), parse_tried(tried)
-    given = {"user_features": user_features, "item_features": item_features}
-    tuning.check_space(fixed, space, [name for name, files in given.items() if files])
+    fixed, space = arguments.parse_settings(options.settings), parse_tried(tried)
+    files = feature_files.by_name
+    tuning.check_space(fixed, space, list(files))
     check_plot_name(plot)
-    read = [data, *(user_features or ()), *(item_features or ())]
+    read: list[str | Path] = [data, *feature_files.paths]
     written = (model_file, results, plot)
     for place, path in enumerate(written):
         others = [other for other in written[:place] if other is not None]
         arguments.check_writable(path, apart_from=[*read, *others], regular=True)
     duplicates = fixed.get("duplicates", "last")
     ratings = arguments.read_ratings(output, data, columns, duplicates=duplicates)
-    features = arguments.read_features(
-        output, ratings, columns, user=user_features, item=item_features
-    )
+    features = feature_files.read(output, ratings, columns)
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
-    warm_up(output, MODELS["hemf"].new(["moods=true"] if moody else [], seed, n_jobs))
-    with TuneProgress(output, folds) as progress:
+    quick = ["moods=true"] if moody else []
+    warm_up(output, MODELS["hemf"].new(quick, options.seed, options.n_jobs))
+    with TuneProgress(output, limits.folds) as progress:
         found = tuning.tune(
             ratings,
             **features,
             fixed=fixed,
             space=space,
-            metric=by.value,
-            holdout=share,
-            folds=folds,
-            patience=patience,
-            trials=trials,
-            minutes=minutes,
-            rng=seed,
-            n_jobs=n_jobs,
+            metric=limits.by.value,
+            holdout=limits.share,
+            folds=limits.folds,
+            patience=limits.patience,
+            trials=limits.trials,
+            minutes=limits.minutes,
+            rng=options.seed,
+            n_jobs=options.n_jobs,
             results=results,
             callback=progress,
         )
@@ -141,7 +140,6 @@ def tune(
 
         with output.status(f"drawing {plot}"):
             write_tuning_plot(plot, found, title=Path(data).name)
-    files = {name: paths for name, paths in given.items() if paths}
     document = document_of(found, fit_command(found, data, files, columns), files)
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:

@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,22 +25,17 @@ if TYPE_CHECKING:
     from hemf.data.sources import Columns
 
 
-def update(
-    output: Output,
-    model_file: arguments.Model,
+@dataclass(frozen=True)
+class Files:
+    """Files of a batch, arguments of a command."""
+
     data: Annotated[
         str | None,
         typer.Argument(
             help="New and changed ratings: CSV, TSV, Parquet or .dat file.", metavar="NEW"
         ),
         READ,
-    ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Model file to write, if not M."),
-        WRITTEN,
-        ".hemf",
-    ] = None,
+    ] = None
     removed: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +44,7 @@ def update(
             "keeps them all.",
         ),
         READ,
-    ] = None,
+    ] = None
     previous: Annotated[
         Path | None,
         typer.Option(
@@ -57,17 +53,27 @@ def update(
             "them all.",
         ),
         READ,
+    ] = None
+    columns: arguments.ColumnNames = None
+
+
+def update(
+    output: Output,
+    model_file: arguments.Model,
+    files: Files,
+    feature_files: arguments.FeatureFiles,
+    target: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Model file to write, if not M."),
+        WRITTEN,
+        ".hemf",
     ] = None,
-    user_features: arguments.UserFeatures = None,
-    item_features: arguments.ItemFeatures = None,
-    columns: arguments.ColumnNames = None,
     batch_id: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Name of this batch; by default a digest of its files."),
     ] = None,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="Learn the batch even if it was learnt before."),
+        bool, typer.Option("--again", help="Learn the batch even if it was learnt before.")
     ] = False,
     wait: Annotated[
         float,
@@ -82,24 +88,24 @@ def update(
     A model file lists the last 1,000 batches. A batch in this list is not learnt again, so that an
     interrupted update can be repeated.
     """
-    feature_files = [*(user_features or ()), *(item_features or ())]
-    if data is None and removed is None and not feature_files:
+    if files.data is None and files.removed is None and not feature_files.paths:
         raise ParameterError("nothing to learn: give a file of ratings, or --removed, or both")
     place = model_file if target is None else target
-    if previous is not None and data is None:
+    if files.previous is not None and files.data is None:
         raise ParameterError("--previous holds old values of ratings; give the new ones, too")
-    others = [file for file in (data, removed, previous, *feature_files) if file is not None]
+    named = {"ratings": files.data, "removed": files.removed, "previous": files.previous}
+    given = {name: [file] for name, file in named.items() if file is not None}
+    others = [*(file for group in given.values() for file in group), *feature_files.paths]
     arguments.check_writable(place, apart_from=others, regular=True)
     if str(place) in output.aliases and target is None:
         raise ParameterError("the model is read from standard input; name the new file with -o")
-    named = {"ratings": data, "removed": removed, "previous": previous}
     digest = digest_of(
         {
-            **{name: [file] for name, file in named.items() if file is not None},
-            "user features": user_features or [],
-            "item features": item_features or [],
+            **given,
+            "user features": feature_files.user_features or [],
+            "item features": feature_files.item_features or [],
         },
-        columns,
+        files.columns,
     )
     batch_id = digest if batch_id is None else batch_id
     with file_lock(place, seconds=wait, waiting=output.remark):
@@ -113,8 +119,7 @@ def update(
             facts = _facts(model, place, batch_id)
             output.result(facts, lambda: _show_known(output, facts, same=known.digest == digest))
             return
-        files = Files(data, removed, previous, user_features, item_features, columns)
-        facts = learn(output, model, files)
+        facts = learn(output, model, files, feature_files)
         batch = Batch(batch_id, digest, facts["ratings"])
         model.add_batch(batch)
         with output.status(f"writing {place}"):
@@ -134,34 +139,22 @@ def digest_of(files: Mapping[str, Sequence[str | Path]], columns: str | None) ->
     return digest.hexdigest()[:32]
 
 
-class Files(NamedTuple):
-    """Files of a batch."""
-
-    data: str | None
-    removed: Path | None
-    previous: Path | None
-    user_features: list[Path] | None
-    item_features: list[Path] | None
-    columns: str | None
-
-
-def learn(output: Output, model: HeMF, files: Files) -> Document:
+def learn(
+    output: Output, model: HeMF, files: Files, feature_files: arguments.FeatureFiles
+) -> Document:
     """Learn a batch; return its figures."""
-    data, removed, previous, user, item, columns = files
-    known = {"users": model.ratings_.users, "items": model.ratings_.items}
-    read = None if data is None else arguments.read_rows(output, data, columns, **known)
+    columns, known = files.columns, {"users": model.ratings_.users, "items": model.ratings_.items}
+    read = None if files.data is None else arguments.read_rows(output, files.data, columns, **known)
     rows: tuple[AnyArray, ...] | None = None
     if read is not None:
         assert read.ratings is not None
         times = () if read.timestamps is None else (read.timestamps,)
         rows = read.users.decode(), read.items.decode(), read.ratings, *times
-    taken = None if removed is None else read_removed(model, removed, columns)
+    taken = None if files.removed is None else read_removed(model, files.removed, columns)
     old = None
-    if previous is not None and rows is not None:
-        old = read_previous(model, previous, columns, rows)
-    features = arguments.read_features(
-        output, model.ratings_, columns, user=user, item=item, learning=False
-    )
+    if files.previous is not None and rows is not None:
+        old = read_previous(model, files.previous, columns, rows)
+    features = feature_files.read(output, model.ratings_, columns, learning=False)
     before = model.n_users_, model.n_items_, model.n_ratings_
     begin = time.perf_counter()
     with output.status("learning"):
