@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import inner, step
-from hemf.kernels.lanes import WIDTH
+from hemf.kernels.compile import inner, plain, step
+from hemf.kernels.lanes import WIDTH, fma, fnma, load, store, total
 
 CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
 TILE_BYTES = 1 << 22
@@ -122,7 +122,7 @@ def load_block(start: int, count: int, last: int, ratings: Any, other: Any, memo
     load_lanes(start - batch[0], count, memory)
 
 
-@step
+@plain
 def data_part(
     start: int,
     count: int,
@@ -138,22 +138,19 @@ def data_part(
     scale[:] = 1.0
     for b in range(count):
         scale[b] = 1.0 / noise[start + b]
+    s = load(scale, 0)
     p = 0
     for i in range(free.size):
-        for b in range(WIDTH):
-            data_natural_mean[i, b] = moment[free[i], b] * scale[b]
+        store(data_natural_mean, i, load(moment, free[i]) * s)
         if pinned >= 0:
-            u = gram[packed(free[i], pinned)]
-            for b in range(WIDTH):
-                data_natural_mean[i, b] -= u[b] * scale[b]
+            u = load(gram, packed(free[i], pinned))
+            store(data_natural_mean, i, fnma(u, s, load(data_natural_mean, i)))
         for j in range(i + 1):
-            v = gram[packed(free[i], free[j])]
-            for b in range(WIDTH):
-                data_precision[p, b] = v[b] * scale[b]
+            store(data_precision, p, load(gram, packed(free[i], free[j])) * s)
             p += 1
 
 
-@inner
+@plain
 def leave_shift(
     start: int, count: int, features: Any, data_precision: Any, data_natural_mean: Any, memory: Any
 ) -> None:
@@ -169,31 +166,26 @@ def leave_shift(
     p = 0
     for i in range(order):
         for j in range(i + 1):
-            for b in range(WIDTH):
-                data_natural_mean[i, b] -= data_precision[p, b] * shifts[j, b]
+            x = load(data_precision, p)
+            store(data_natural_mean, i, fnma(x, load(shifts, j), load(data_natural_mean, i)))
             if j < i:
-                for b in range(WIDTH):
-                    data_natural_mean[j, b] -= data_precision[p, b] * shifts[i, b]
+                store(data_natural_mean, j, fnma(x, load(shifts, i), load(data_natural_mean, j)))
             p += 1
 
 
-@inner
+@plain
 def return_shift(memory: Any) -> None:
     """Turn the moments of a - f into those of a: m + f, and E + m fᵀ + f mᵀ + f fᵀ."""
     shifts, row_mean, row_second = memory.shift, memory.mean, memory.second
     p = 0
     for i in range(shifts.shape[0]):
+        m, f = load(row_mean, i), load(shifts, i)
         for j in range(i + 1):
-            for b in range(WIDTH):
-                row_second[p, b] += (
-                    row_mean[i, b] * shifts[j, b]
-                    + shifts[i, b] * row_mean[j, b]
-                    + shifts[i, b] * shifts[j, b]
-                )
+            n, g = load(row_mean, j), load(shifts, j)
+            store(row_second, p, load(row_second, p) + fma(f, g, fma(m, g, f * n)))
             p += 1
     for i in range(shifts.shape[0]):
-        for b in range(WIDTH):
-            row_mean[i, b] += shifts[i, b]
+        store(row_mean, i, load(row_mean, i) + load(shifts, i))
 
 
 @inner
@@ -232,7 +224,7 @@ def normalise(log_membership: Any, count: int) -> None:
             log_membership[d, b] /= kept
 
 
-@inner
+@plain
 def write_block(start: int, count: int, prior: Any, posterior: Any, memory: Any) -> None:
     """Store a block's moments with the pinned coordinate in place, and each row's error.
 
@@ -241,50 +233,46 @@ def write_block(start: int, count: int, prior: Any, posterior: Any, memory: Any)
     """
     free, pinned = prior.free, prior.pinned
     row_mean, row_second, gram, moment = memory.mean, memory.second, memory.gram, memory.moment
-    squares, mean, second = memory.squares, posterior.mean, posterior.second
+    mean, second = posterior.mean, posterior.second
+    squares = load(memory.squares, 0)
     if pinned >= 0:
         at = packed(pinned, pinned)
         for b in range(count):
             mean[start + b, pinned] = 1.0
             second[start + b, at] = 1.0
-        for b in range(WIDTH):
-            squares[b] += gram[at, b] - 2.0 * moment[pinned, b]
+        squares = squares + (load(gram, at) - 2.0 * load(moment, pinned))
     p = 0
     for i in range(free.size):
         for b in range(count):
             mean[start + b, free[i]] = row_mean[i, b]
-        for b in range(WIDTH):
-            squares[b] -= 2.0 * row_mean[i, b] * moment[free[i], b]
+        m = load(row_mean, i)
+        squares = fnma(2.0 * m, load(moment, free[i]), squares)
         if pinned >= 0:
             at = packed(free[i], pinned)
             for b in range(count):
                 second[start + b, at] = row_mean[i, b]
-            for b in range(WIDTH):
-                squares[b] += 2.0 * row_mean[i, b] * gram[at, b]
+            squares = fma(2.0 * m, load(gram, at), squares)
         for j in range(i + 1):
             at = packed(free[i], free[j])
             times = 1.0 if i == j else 2.0
             for b in range(count):
                 second[start + b, at] = row_second[p, b]
-            for b in range(WIDTH):
-                squares[b] += times * row_second[p, b] * gram[at, b]
+            squares = fma(times * load(row_second, p), load(gram, at), squares)
             p += 1
+    store(memory.squares, 0, squares)
     for b in range(count):
-        posterior.errors[start + b] = squares[b]
+        posterior.errors[start + b] = memory.squares[b]
 
 
-@inner
+@plain
 def add_outer(share: Any, mean: Any, covariance: Any, second: Any, statistic: Any) -> None:
     """Add q (S + mmᵀ) of every lane to the rows' moments and, summed, to a statistic."""
+    q = load(share, 0)
     p = 0
     for i in range(mean.shape[0]):
-        u = mean[i]
+        u = load(mean, i)
         for j in range(i + 1):
-            v, s, out = mean[j], covariance[p], second[p]
-            total = 0.0
-            for b in range(WIDTH):
-                x = share[b] * (s[b] + u[b] * v[b])
-                out[b] += x
-                total += x
-            statistic[p] += total
+            x = q * fma(u, load(mean, j), load(covariance, p))
+            store(second, p, load(second, p) + x)
+            statistic[p] += total(x)
             p += 1

@@ -205,6 +205,8 @@ def kernel(
 
 inner = _part(fastmath={"contract"}, forceinline=True)
 """Decorate a function that only kernels call, and that makes no arrays."""
+plain = _part(forceinline=True)
+"""Decorate an `inner` function whose products and sums are fused only where it says so."""
 step = _part(fastmath={"contract"})
 """Decorate an `inner` function that is large, and called rather than copied."""
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from hemf.kernels.blocks import data_part, load_block
 from hemf.kernels.compile import kernel, summing
-from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
+from hemf.kernels.lanes import (
+    WIDTH,
+    factorise,
+    full,
+    invert,
+    load,
+    solve_backward,
+    solve_forward,
+    store,
+)
 from hemf.kernels.structures import OtherRows, Ratings, SweepMemory
 
 
@@ -55,11 +64,9 @@ def draw_rows(
         load_block(start, count, cuts[end], ratings, other, memory)
         data_part(start, count, free, -1, noise, memory, factor, drawn)
         for p in range(triangle):
-            for b in range(WIDTH):
-                factor[p, b] += precision[p]
+            store(factor, p, load(factor, p) + precision[p])
         for i in range(order):
-            for b in range(WIDTH):
-                drawn[i, b] += natural_mean[i]
+            store(drawn, i, load(drawn, i) + natural_mean[i])
         factorise(factor, order)
         solve_forward(factor, drawn, order)
         for i in range(order):  # A = CCᵀ, and C⁻ᵀ(C⁻¹h + z) has mean A⁻¹h and covariance A⁻¹
@@ -101,8 +108,7 @@ def conditional_rows(
     for start in range(cuts[begin], cuts[end], WIDTH):
         count = min(WIDTH, cuts[end] - start)
         for p in range(triangle):
-            for b in range(WIDTH):
-                factor[p, b] = precision[p]
+            store(factor, p, full(precision[p]))
         for b in range(count):
             gram[:] = 0
             moment[:] = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from hemf.kernels.blocks import packed
 from hemf.kernels.compile import inner, kernel, step, summing
-from hemf.kernels.lanes import LANES, WIDTH, add_scaled
+from hemf.kernels.lanes import LANES, add_scaled, fma, full, load, store
 
 
 @summing
@@ -145,56 +145,50 @@ def add_leverage(
     root, leverage, information = features.root, features.leverage, features.information
     room, second = memory.product, memory.second
     order = root.shape[0]
-    trace, product = room[order * order], room[order * order + 1]
-    trace[:] = 0.0
+    trace = full(0.0)
     for i in range(order):
         for j in range(order):
-            y = room[i * order + j]
-            y[:] = 0.0
+            y = full(0.0)
             k = j
             while k + 4 <= order:
-                s0, s1 = covariance[packed(i, k)], covariance[packed(i, k + 1)]
-                s2, s3 = covariance[packed(i, k + 2)], covariance[packed(i, k + 3)]
-                u0, u1, u2, u3 = root[k, j], root[k + 1, j], root[k + 2, j], root[k + 3, j]
-                for b in range(WIDTH):
-                    y[b] += (s0[b] * u0 + s1[b] * u1) + (s2[b] * u2 + s3[b] * u3)
+                one = load(covariance, packed(i, k + 1)) * root[k + 1, j]
+                two = load(covariance, packed(i, k + 3)) * root[k + 3, j]
+                one = fma(load(covariance, packed(i, k)), full(root[k, j]), one)
+                two = fma(load(covariance, packed(i, k + 2)), full(root[k + 2, j]), two)
+                y = y + (one + two)
                 k += 4
             while k < order:
-                s0, u0 = covariance[packed(i, k)], root[k, j]
-                for b in range(WIDTH):
-                    y[b] += s0[b] * u0
+                y = fma(load(covariance, packed(i, k)), full(root[k, j]), y)
                 k += 1
+            store(room, i * order + j, y)
             if j <= i:
-                u0 = root[i, j]
-                for b in range(WIDTH):
-                    trace[b] += y[b] * u0
+                trace = fma(y, full(root[i, j]), trace)
+    store(room, order * order, trace)
     p = 0
     for i in range(order):
         for j in range(i + 1):
-            product[:] = 0.0
+            x = full(0.0)
             k = 0
             while k + 4 <= order:
-                x0, x1 = room[i * order + k], room[i * order + k + 1]
-                x2, x3 = room[i * order + k + 2], room[i * order + k + 3]
-                y0, y1 = room[j * order + k], room[j * order + k + 1]
-                y2, y3 = room[j * order + k + 2], room[j * order + k + 3]
-                for b in range(WIDTH):
-                    product[b] += (x0[b] * y0[b] + x1[b] * y1[b]) + (x2[b] * y2[b] + x3[b] * y3[b])
+                u, v = i * order + k, j * order + k
+                one = load(room, u + 1) * load(room, v + 1)
+                two = load(room, u + 3) * load(room, v + 3)
+                one = fma(load(room, u), load(room, v), one)
+                x = x + (one + fma(load(room, u + 2), load(room, v + 2), two))
                 k += 4
             while k < order:
-                x0, y0 = room[i * order + k], room[j * order + k]
-                for b in range(WIDTH):
-                    product[b] += x0[b] * y0[b]
+                x = fma(load(room, i * order + k), load(room, j * order + k), x)
                 k += 1
+            store(room, order * order + 1, x)
             total = 0.0
             for b in range(count):
-                c = leverage[start + b]
-                second[p, b] += c * product[b]
-                total += c * (product[b] - covariance[p, b])
+                c, product = leverage[start + b], room[order * order + 1, b]
+                second[p, b] += c * product
+                total += c * (product - covariance[p, b])
             statistic[p] += total
             p += 1
     for b in range(count):
-        information[start + b] = 1.0 - trace[b] / order
+        information[start + b] = 1.0 - room[order * order, b] / order
 
 
 @step

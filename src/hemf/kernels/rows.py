@@ -29,7 +29,17 @@ from hemf.kernels.blocks import (
     write_block,
 )
 from hemf.kernels.compile import kernel
-from hemf.kernels.lanes import WIDTH, factorise, invert, solve_backward, solve_forward
+from hemf.kernels.lanes import (
+    WIDTH,
+    factorise,
+    full,
+    invert,
+    load,
+    solve_backward,
+    solve_forward,
+    store,
+    total,
+)
 from hemf.kernels.products import add_leverage
 from hemf.kernels.structures import (
     Features,
@@ -81,19 +91,17 @@ def coupled_rows(
                 factor, y = factors[c], solutions[d]
                 if d == c:
                     for p in range(triangle):
-                        for b in range(WIDTH):
-                            factor[p, b] = data_precision[p, b] + precision[c, p]
+                        store(factor, p, load(data_precision, p) + precision[c, p])
                     factorise(factor, order)
                     half_log_det_inverse(factor, order, half_log_det[c])
                 for i in range(order):
-                    for b in range(WIDTH):
-                        y[i, b] = data_natural_mean[i, b] + natural_mean[d, i]
+                    store(y, i, load(data_natural_mean, i) + natural_mean[d, i])
                 solve_forward(factor, y, order)
-                for b in range(WIDTH):
-                    share[d, b] = prior.log_weight[d] + half_log_det[c, b]
+                log_share = prior.log_weight[d] + load(half_log_det, c)
                 for i in range(order):
-                    for b in range(WIDTH):
-                        share[d, b] += 0.5 * y[i, b] * y[i, b]
+                    x = load(y, i)
+                    log_share = log_share + 0.5 * x * x
+                store(share, d, log_share)
             if posterior.hold:
                 for d in range(communities):
                     for b in range(WIDTH):
@@ -105,24 +113,21 @@ def coupled_rows(
             for d in range(communities):
                 c = 0 if tied else d
                 factor, y = factors[c], solutions[d]
-                total = 0.0
+                members = 0.0
                 for b in range(count):
                     q = share[d, b]
-                    total += q
+                    members += q
                     if q > 0.0:
                         statistics.entropy[chunk] += q * (half_log_det[c, b] - np.log(q))
                     membership[start + b, d] = q
-                if total == 0.0:
+                if members == 0.0:
                     continue
-                size[d] += total
+                size[d] += members
                 solve_backward(factor, y, order)
                 for i in range(order):
-                    sum_first = 0.0
-                    for b in range(WIDTH):
-                        x = share[d, b] * y[i, b]
-                        row_mean[i, b] += x
-                        sum_first += x
-                    first[d, i] += sum_first
+                    x = load(share, d) * load(y, i)
+                    store(row_mean, i, load(row_mean, i) + x)
+                    first[d, i] += total(x)
                 if tied:
                     add_outer(share[d], y, memory.zero, row_second, scatter[0])
                 else:
@@ -171,50 +176,46 @@ def mean_field_rows(
                 c = 0 if tied else d
                 for b in range(WIDTH):
                     share[d, b] = membership[start + b, d] if b < count else 1.0 / communities
+                q = load(share, d)
                 for p in range(triangle):
-                    for b in range(WIDTH):
-                        factor[p, b] += share[d, b] * precision[c, p]
+                    store(factor, p, load(factor, p) + q * precision[c, p])
                 for i in range(order):
-                    for b in range(WIDTH):
-                        row_mean[i, b] += share[d, b] * natural_mean[d, i]
+                    store(row_mean, i, load(row_mean, i) + q * natural_mean[d, i])
             factorise(factor, order)
             half_log_det_inverse(factor, order, half_log_det)
             solve_forward(factor, row_mean, order)
             solve_backward(factor, row_mean, order)
             invert(factor, order)
-            for b in range(WIDTH):
-                ones[b] = 1.0
+            store(ones, 0, full(1.0))
             row_second[:] = 0.0
             add_outer(ones, row_mean, factor, row_second, memory.unused)
             if not posterior.hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
                 for d in range(communities):
                     c = 0 if tied else d
-                    for b in range(WIDTH):
-                        share[d, b] = prior.log_weight[d]
+                    log_share = full(prior.log_weight[d])
                     p = 0
                     for i in range(order):
-                        for b in range(WIDTH):
-                            share[d, b] += natural_mean[d, i] * row_mean[i, b]
+                        log_share = log_share + natural_mean[d, i] * load(row_mean, i)
                         for j in range(i + 1):
                             half = precision[c, p] * (0.5 if i == j else 1.0)
-                            for b in range(WIDTH):
-                                share[d, b] -= half * row_second[p, b]
+                            log_share = log_share - half * load(row_second, p)
                             p += 1
+                    store(share, d, log_share)
                 normalise(share, count)
             for b in range(count):
                 entropies[chunk] += half_log_det[b]
             for d in range(communities):
                 c = 0 if tied else d
                 for b in range(count):
-                    q = share[d, b]
-                    if q > 0.0:
-                        entropies[chunk] -= q * np.log(q)
-                    membership[start + b, d] = q
-                    size[d] += q
+                    member = share[d, b]
+                    if member > 0.0:
+                        entropies[chunk] -= member * np.log(member)
+                    membership[start + b, d] = member
+                    size[d] += member
                     for i in range(order):
-                        first[d, i] += q * row_mean[i, b]
+                        first[d, i] += member * row_mean[i, b]
                     for p in range(triangle):
-                        scatter[c, p] += q * row_second[p, b]
+                        scatter[c, p] += member * row_second[p, b]
             if features is not None:
                 add_leverage(start, count, features, factor, memory, scatter[0])
                 return_shift(memory)
