@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 
 from hemf.errors import DataError, ModelFileError
@@ -41,6 +42,11 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     'ratings.csv'
     """
     return Path(os.path.expanduser(path))
+
+
+def library_version() -> str:
+    """Return the version of hemf."""
+    return metadata.version("hemf")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from hemf.evaluation import Summary
 from hemf.experiments.analysis import compare_all, findings, reached, verdicts
 from hemf.experiments.catalog import Method, Printed
-from hemf.experiments.runner import Request, plan
+from hemf.experiments.plan import Request, plan
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hemf.errors import ParameterError
 from hemf.evaluation import PROTOCOLS
 from hemf.experiments import EXPERIMENTS, chosen
 from hemf.experiments.data import SOURCES
-from hemf.experiments.learners import LEARNERS
+from hemf.experiments.runner import LEARNERS
 
 PARTS = [part for experiment in EXPERIMENTS.values() for part in experiment.parts]
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from hemf.experiments.catalog import BY_CHUNKS, Method
+from hemf.experiments.plan import Request, plan
 from hemf.experiments.report import render, write_report
-from hemf.experiments.runner import Request, plan, run
+from hemf.experiments.runner import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 

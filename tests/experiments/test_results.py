@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hemf.errors import DataError
-from hemf.experiments.runner import Results
+from hemf.experiments.plan import Results
 
 
 def result(key, **other):

@@ -7,11 +7,12 @@ import pytest
 from hemf import __version__
 from hemf.errors import DataError, DatasetError, ParameterError
 from hemf.evaluation import fingerprint
-from hemf.experiments import learners
+from hemf.experiments import runner
 from hemf.experiments.analysis import compare_all, verdicts
 from hemf.experiments.catalog import Method
+from hemf.experiments.plan import RESULTS, Request, plan
 from hemf.experiments.report import render
-from hemf.experiments.runner import RESULTS, SPLITS, Request, plan, run
+from hemf.experiments.runner import SPLITS, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 
@@ -38,8 +39,8 @@ def runs(monkeypatch):
 
         return run_one
 
-    for name, learner in list(learners.LEARNERS.items()):
-        monkeypatch.setitem(learners.LEARNERS, name, spied(name, learner))
+    for name, learner in list(runner.LEARNERS.items()):
+        monkeypatch.setitem(runner.LEARNERS, name, spied(name, learner))
     return seen
 
 
@@ -159,8 +160,8 @@ def test_learners_of_chunks_are_asked_after_each(stream, request_):
         assert entry["test_rmse"] == entry["curve"][-1]["test_rmse"]
     assert by_method["HeMF-oVB"]["curve"][-1]["communities"]
     chosen = by_method["SGD"]["chosen"]
-    assert chosen["step"] in learners.STEPS
-    assert chosen["tried"] == len(learners.STEPS) * len(learners.PENALTIES)
+    assert chosen["step"] in runner.STEPS
+    assert chosen["tried"] == len(runner.STEPS) * len(runner.PENALTIES)
 
 
 def test_results_say_which_version_of_the_code_they_are_of(small, request_):

@@ -15,10 +15,10 @@ from hemf.cli.output import READ
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from hemf import HeMF, Ratings
     from hemf._typing import FeaturesLike
     from hemf.cli.output import Output
     from hemf.data.datasets import Dataset
+    from hemf.data.ratings import Ratings
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import Vocabulary
 
@@ -176,17 +176,9 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
     return tuple(parts)
 
 
-def load_model(output: Output, path: Path) -> HeMF:
-    """Load a model file."""
-    from hemf import HeMF
-
-    with output.status(f"reading {path}"):
-        return HeMF.load(path)
-
-
 def read_ratings(output: Output, data: str, columns: str | None, **options: Any) -> Ratings:
     """Read ratings from a file or a data set; ``options`` are those of `Ratings.from_any`."""
-    from hemf import Ratings
+    from hemf.data.ratings import Ratings
     from hemf.experiments import datasets
 
     chosen = parse_columns(columns)

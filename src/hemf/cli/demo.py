@@ -15,9 +15,9 @@ from hemf.cli.output import WRITTEN, Document, Output
 from hemf.errors import UnknownIdWarning
 
 if TYPE_CHECKING:
-    from hemf import HeMF
     from hemf._typing import ArrowTable
     from hemf.data.datasets import SyntheticRatings
+    from hemf.estimator import HeMF
 
 HELD_OUT = 0.1
 NEWCOMERS = 20  # users who join after the fit
@@ -39,12 +39,14 @@ def demo(
 
     Fits, predicts, recommends, writes a report, and learns online.
     """
-    from hemf import HeMF, Ratings, evaluation
+    from hemf import evaluation
     from hemf.baselines import Bias
     from hemf.cli.models import id_columns, warm_up
     from hemf.cli.progress import FitProgress, compiling
     from hemf.cli.recommend import ranked_items
     from hemf.data import datasets
+    from hemf.data.ratings import Ratings
+    from hemf.estimator import HeMF
     from hemf.report.model import write_report
 
     begin = time.perf_counter()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hemf._files import library_version
 from hemf.cli.output import Document, Output
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def _system() -> str:
 
 
 def _versions() -> str:
-    from hemf import __version__
-
-    found = [f"hemf {__version__}"]
+    found = [f"hemf {library_version()}"]
     found += [f"{name} {importlib.metadata.version(name)}" for name in REQUIRED]
     for name in OPTIONAL:
         try:
@@ -178,8 +177,9 @@ def _fit() -> str:
     """Fit a small model with one thread and with two; the predictions must be equal and good."""
     import numpy as np
 
-    from hemf import HeMF, evaluation
+    from hemf import evaluation
     from hemf.data import datasets
+    from hemf.estimator import HeMF
 
     drawn = datasets.draw(200, 100, density=0.3, rng=0)
     table = (drawn.users, drawn.items, drawn.ratings)

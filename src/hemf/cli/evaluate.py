@@ -14,6 +14,7 @@ from hemf.cli.models import (
     MODELS,
     Model,
     Probabilistic,
+    fit_model,
     new_model,
     parse_model,
     predictions,
@@ -23,8 +24,7 @@ from hemf.cli.output import READ, WRITTEN, Document, Output
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from hemf import Ratings
-    from hemf._typing import FeaturesLike
+    from hemf.data.ratings import Ratings
     from hemf.evaluation import Calibration
 
 
@@ -71,9 +71,9 @@ def evaluate(
     bpmf and m3f average over as many samples as samples says, after burn_in iterations; the topics
     of m3f are user_topics and item_topics.
     """
-    from hemf import evaluation
     from hemf.cli.models import warm_up
     from hemf.cli.progress import counted
+    from hemf.evaluation import mae, ranking_metrics, rmse
 
     arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
@@ -98,13 +98,13 @@ def evaluate(
     ranks = None
     if top is not None:
         with counted(output, "ranking") as progress:
-            ranks = evaluation.ranking_metrics(
+            ranks = ranking_metrics(
                 model, learnt, withheld, top, relevant=relevant, progress=progress
             )
     document: Document = {
-        "rmse": evaluation.rmse(actual, mean),
-        "mae": evaluation.mae(actual, mean),
-        "train_rmse": evaluation.rmse(train_actual, train_mean),
+        "rmse": rmse(actual, mean),
+        "mae": mae(actual, mean),
+        "train_rmse": rmse(train_actual, train_mean),
         "coverage90": None,
         "seconds": round(clock.seconds, 3),
         "cpu_seconds": round(clock.cpu_seconds, 3),
@@ -136,14 +136,6 @@ UNCALIBRATED = (
     "pit_distance", "pit",
 )  # fmt: skip
 """What is null for a model that does not predict distributions."""
-
-
-def fit_model(output: Output, model: Model, ratings: Ratings, **features: FeaturesLike) -> None:
-    """Fit a model and show its progress."""
-    from hemf.cli.progress import FitProgress
-
-    with FitProgress(output) as progress:
-        model.fit(ratings, callbacks=[progress], **features)
 
 
 def calibration(model: Model, learnt: Ratings, withheld: Ratings) -> Calibration | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.models import load_model
 from hemf.cli.output import Columns, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def explain(
     format: RowFormat = None,
 ) -> None:
     """Explain a prediction."""
-    model = arguments.load_model(output, model_file)
+    model = load_model(output, model_file)
     user_id, _ = arguments.find_id(model.ratings_.users, user)
     item_id, _ = arguments.find_id(model.ratings_.items, item)
     explanation = model.explain(user_id, item_id, n=n)

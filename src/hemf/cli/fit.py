@@ -13,7 +13,7 @@ from hemf.cli import arguments
 from hemf.cli.output import WRITTEN, Document, Output
 
 if TYPE_CHECKING:
-    from hemf import HeMF
+    from hemf.estimator import HeMF
 
 
 def fit(

@@ -11,10 +11,12 @@ from hemf.cli.arguments import ModelOptions, parse_settings
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from hemf import HeMF
-    from hemf._typing import AnyArray, Array
+    from pathlib import Path
+
+    from hemf._typing import AnyArray, Array, FeaturesLike
     from hemf.cli.output import Output
     from hemf.data.ratings import Ratings
+    from hemf.estimator import HeMF
     from hemf.evaluation import Predictive
 
 
@@ -137,6 +139,22 @@ def parse_model(text: str, known: Mapping[str, Kind] = MODELS) -> tuple[str, lis
                 value=text,
             )
     return name, settings
+
+
+def load_model(output: Output, path: Path) -> HeMF:
+    """Load a model file."""
+    from hemf.estimator import HeMF
+
+    with output.status(f"reading {path}"):
+        return HeMF.load(path)
+
+
+def fit_model(output: Output, model: Model, ratings: Ratings, **features: FeaturesLike) -> None:
+    """Fit a model and show its progress."""
+    from hemf.cli.progress import FitProgress
+
+    with FitProgress(output) as progress:
+        model.fit(ratings, callbacks=[progress], **features)
 
 
 def times_for(model: Model, ratings: Ratings) -> dict[str, object]:

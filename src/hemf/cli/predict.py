@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.models import load_model
 from hemf.cli.output import (
     READ,
     WRITTEN,
@@ -61,7 +62,7 @@ def predict(
         raise ParameterError("--json and --format exclude each other; give one of them")
     check_table_name(target, format)
     arguments.check_writable(target, apart_from=[pairs, model_file])
-    model = arguments.load_model(output, model_file)
+    model = load_model(output, model_file)
     with output.status(f"predicting {pairs}"):
         known_ids = model.ratings_
         users, items, times = timed_pairs_from_any(

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.models import load_model
 from hemf.cli.output import Document, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
-    from hemf import HeMF
+    from hemf.estimator import HeMF
 
 _FIGURES = ("score", "mean", "std")
 
@@ -40,7 +41,7 @@ def recommend(
     format: RowFormat = None,
 ) -> None:
     """List the best items for users, with expected rating and standard deviation."""
-    model = arguments.load_model(output, model_file)
+    model = load_model(output, model_file)
     ids = [arguments.find_id(model.ratings_.users, text)[0] for text in users]
     known_users = model.recommend(ids, 1, return_known=True)[-1].tolist()
     found = list(zip(ids, known_users, strict=True))

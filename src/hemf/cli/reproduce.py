@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hemf import __version__
+from hemf._files import library_version
 from hemf.cli import arguments
 from hemf.cli.output import STANDARD, Document, Output
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
     from hemf.experiments.analysis import Entry
-    from hemf.experiments.runner import Plan, Task, Watch
+    from hemf.experiments.plan import Plan, Task
+    from hemf.experiments.runner import Watch
 
 OUTPUT = Path("hemf-reproduce")
 
@@ -49,8 +50,9 @@ def reproduce(
     replaced by stand-ins, marked as such.
     """
     from hemf.experiments.catalog import chosen
+    from hemf.experiments.plan import RESULTS, Request, Results, plan
     from hemf.experiments.report import REPORT, write_report
-    from hemf.experiments.runner import RESULTS, Request, Results, plan, run
+    from hemf.experiments.runner import run
 
     experiments = chosen(names)
     _check(folder, data)
@@ -144,7 +146,7 @@ def _document(
     from hemf.experiments.analysis import compare_all, findings, verdicts
 
     document: Document = {
-        "version": __version__,
+        "version": library_version(),
         "other_versions": planned.other_versions(results),
         "quick": planned.request.quick,
         "seed": planned.request.seed,

@@ -13,8 +13,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.arguments import setting_name
-from hemf.cli.evaluate import fit_model
-from hemf.cli.models import STREAMING, Model, check_parameters, parse_model
+from hemf.cli.models import STREAMING, Model, check_parameters, fit_model, parse_model
 from hemf.cli.output import READ, WRITTEN, Document, Output, RowFormat, columns_of
 from hemf.errors import DuplicateWarning
 
@@ -193,9 +192,9 @@ def run(
     runs: list[Run],
 ) -> None:
     """Run a stream; add the measurements to ``runs``, also after an interruption."""
-    from hemf import Ratings
     from hemf.cli.models import warm_up
     from hemf.cli.progress import StreamProgress, stream_figures
+    from hemf.data.ratings import Ratings
     from hemf.evaluation import Prequential
 
     warm_up(output, model, online=True)

@@ -15,14 +15,15 @@ import typer
 
 from hemf._files import LOCK_TIMEOUT, expand_home, file_lock, file_state
 from hemf.cli import arguments
+from hemf.cli.models import load_model
 from hemf.cli.output import READ, WRITTEN, Document, Output
 from hemf.errors import DataError, ParameterError
 from hemf.online.batches import Batch, find
 
 if TYPE_CHECKING:
-    from hemf import HeMF
     from hemf._typing import AnyArray
     from hemf.data.sources import Columns
+    from hemf.estimator import HeMF
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def update(
     with file_lock(place, seconds=wait, waiting=output.remark):
         in_place = len({os.path.realpath(expand_home(path)) for path in (model_file, place)}) == 1
         expected = file_state(place) if in_place else True
-        model = arguments.load_model(output, model_file)
+        model = load_model(output, model_file)
         known = find(model.batches_, batch_id)
         if known is not None and not again:
             if not in_place:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
 from hemf.experiments.catalog import BPMF, BY_CHUNKS, ONLINE_OURS, OURS, Experiment, Part, Printed
-from hemf.experiments.runner import Plan, version_of
+from hemf.experiments.plan import Plan, version_of
 
 Entry = Mapping[str, Any]
 """One line of the results."""

@@ -27,7 +27,7 @@ class Method:
     """
 
     label: str
-    learner: str  # a key of `hemf.experiments.learners.LEARNERS`
+    learner: str  # a key of `hemf.experiments.runner.LEARNERS`
     settings: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)  # what the quick form does otherwise
     only: str | None = None  # "full" or "quick": the form that it is left to

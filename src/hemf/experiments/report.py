@@ -8,8 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hemf import __version__
-from hemf._files import atomic_write
+from hemf._files import atomic_write, library_version
 from hemf.experiments.analysis import (
     Comparison,
     Entry,
@@ -21,7 +20,7 @@ from hemf.experiments.analysis import (
 )
 from hemf.experiments.catalog import BY_CHUNKS, CHUNKS, Experiment
 from hemf.experiments.data import Found
-from hemf.experiments.runner import Plan
+from hemf.experiments.plan import Plan
 from hemf.report import plots
 from hemf.report.model import COLOURS, DASHES
 from hemf.report.page import Markup, card, page, picture, section, table, tiles
@@ -51,7 +50,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
     done = [task for task in plan.tasks if task.key in results]
     return page(
         "The paper's experiments, run again",
-        f"{form}, seed {plan.request.seed}, hemf {__version__}, {date.today():%d %B %Y}",
+        f"{form}, seed {plan.request.seed}, hemf {library_version()}, {date.today():%d %B %Y}",
         [
             tiles(
                 {

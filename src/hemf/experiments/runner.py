@@ -1,146 +1,319 @@
-"""Tasks of the experiments, each run once, also after an interruption.
+"""Run the tasks of experiments: each learner on a split, with its error after every step.
 
-A task is one method on one split. Experiments share tasks: what one has run, another finds. All
-first splits come before the second ones, so that every comparison is there early.
+Batch learners report after each iteration; sequential ones are tested after each chunk, or after
+some of them. Seconds, of wall clock and CPU, are those of learning; if a learner computes the error
+after each iteration itself, they include that.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from hemf import __version__
-from hemf._files import JsonLog, digest
-from hemf.errors import DatasetError
-from hemf.evaluation import Splits, kept_splits
-from hemf.experiments.catalog import CHUNKS, Experiment, Method, Part
-from hemf.experiments.data import Found, find
-from hemf.experiments.learners import LEARNERS, Trial, columns_of, expected_cost
+import numpy as np
+import numpy.typing as npt
+
+from hemf._files import library_version
+from hemf.baselines.sgd import SGD
+from hemf.data.ratings import Ratings
+from hemf.data.synthetic import draw
+from hemf.errors import ParameterError
+from hemf.estimator import HeMF
+from hemf.evaluation.metrics import rmse
+from hemf.evaluation.protocols import Splits, kept_splits, passes
+from hemf.evaluation.splits import random_split
+from hemf.experiments.plan import RESULTS, Plan, Request, Results, Task
 from hemf.online.journal import uninterrupted
+from hemf.samplers.bpmf import BPMF
+from hemf.samplers.m3f import M3FTIB, M3FTIF
 
-RESULTS, SPLITS = "results.jsonl", "splits"
+Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.floating[Any]]]
+Progress = Callable[[float, str], None]
+"""Called with the share that is done, and a short text."""
 
-
-@dataclass(frozen=True)
-class Request:
-    """Arguments of `hemf reproduce`."""
-
-    output: Path
-    quick: bool = False
-    data: Path | None = None
-    seed: int = 0
-    splits: int | None = None
-
-    def splits_of(self, part: Part) -> int:
-        """Return how many splits a part has."""
-        if self.splits is not None:
-            return self.splits
-        return part.quick_splits if self.quick else part.splits
+MAX_POINTS = 90  # of the curve of a sequential learner
+MAX_JUDGED = 500_000  # ratings that the training error is computed on
+STEPS = (0.01, 0.02, 0.04, 0.08, 0.16)
+PENALTIES = (0.02, 0.05, 0.1)
+SEARCH_SEED = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """One method on one split of one data set."""
+class Trial:
+    """A split: training ratings, maybe in chunks, and test ratings."""
 
-    found: Found
-    part: Part
-    method: Method
-    split: int
-    settings: Mapping[str, Any]
-    seed: int
+    train: Ratings
+    test: Ratings
+    chunks: Sequence[Columns] = ()
 
-    @cached_property
-    def key(self) -> str:
-        """Name of the result: the same for the same data, split, learner, settings and seed."""
-        exact = json.dumps(
-            [self.found.fingerprint, self.part.protocol, self.part.n_chunks, self.seed + self.split,
-             self.method.learner, dict(self.settings), self.seed],
-            sort_keys=True,
-        )  # fmt: skip
-        found, label = self.found.name, self.method.label
-        return (
-            f"{found} | {self.protocol} | {self.split} | {label} | {digest([exact.encode()])[:12]}"
-        )
 
-    @property
-    def protocol(self) -> str:
-        """Name of the protocol, with the number of chunks."""
-        chunks = self.part.n_chunks
-        return self.part.protocol if chunks is None else f"{chunks} {CHUNKS}"
+@dataclass(frozen=True)
+class Point:
+    """Figures of a learner after an iteration, or after some chunks."""
 
-    @property
-    def cost(self) -> float:
-        """Approximate relative cost."""
-        n_ratings = self.found.ratings.n_ratings
-        return expected_cost(self.method.learner, self.settings, n_ratings)
+    iteration: int
+    cpu_seconds: float
+    seconds: float
+    test_rmse: float
+    train_rmse: float | None = None
+    communities: tuple[int, int] | None = None
 
 
 @dataclass
-class Plan:
-    """The tasks of experiments, and what is missing for others."""
+class Outcome:
+    """Result of a learner on a split."""
 
-    request: Request
-    experiments: list[Experiment]
-    tasks: list[Task]
-    missing: list[str]
-    """What to place where, for the parts that cannot be run."""
+    test_rmse: float
+    train_rmse: float
+    cpu_seconds: float
+    seconds: float
+    curve: list[Point]
+    chosen: dict[str, Any] = field(default_factory=dict)  # settings that were searched for
 
-    def tasks_of(self, part: Part) -> list[Task]:
-        """Return the tasks of a part; none if its data are missing."""
-        return [task for task in self.tasks if task.part is part]
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a JSON document."""
+        return asdict(self)
 
-    def other_versions(self, results: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Return how many of the plan's results are of each version of hemf that is not this."""
-        keys = {task.key for task in self.tasks} & results.keys()
-        found = Counter(version_of(results[key]) for key in keys)
-        return {version: found[version] for version in sorted(found) if version != __version__}
 
-    def remark_on_versions(self, results: Mapping[str, Mapping[str, Any]]) -> str | None:
-        """Say which results are of other versions, and what to do about it; None if none is."""
-        others = self.other_versions(results)
-        if not others:
-            return None
-        listed = ", ".join(f"{number} of {version}" for version, number in others.items())
-        return (
-            f"{self.request.output / RESULTS} holds results of other versions of hemf: {listed}. "
-            f"This is {__version__}. They are kept and not run again; name another folder with "
-            "--output to have all of this version"
+Learner = Callable[[Trial, Mapping[str, Any], int, Progress], Outcome]
+
+
+class _Clock:
+    """Seconds of wall clock and CPU since it was made, without pauses."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._paused = (0.0, 0.0)
+
+    def read(self) -> tuple[float, float]:
+        """Return the seconds of CPU and of wall clock."""
+        return time.process_time() - self._cpu, time.perf_counter() - self._wall
+
+    def pause(self) -> None:
+        self._paused = self.read()
+
+    def go_on(self) -> None:
+        cpu, wall = self.read()
+        self._cpu += cpu - self._paused[0]
+        self._wall += wall - self._paused[1]
+
+
+def columns_of(ratings: Ratings) -> Columns:
+    """Return users, items and ratings as columns.
+
+    >>> columns_of(Ratings.from_any([("ann", "tea", 5)]))[1].tolist()
+    ['tea']
+    """
+    users, items, values = ratings.triples()
+    return ratings.users.ids[users], ratings.items.ids[items], values
+
+
+def _error(model: Any, ratings: Ratings) -> float:
+    users, items, actual = columns_of(ratings)
+    step = max(1, -(-len(actual) // MAX_JUDGED))
+    return rmse(actual[::step], model.predict(users[::step], items[::step]))
+
+
+# -- batch -------------------------------------------------------------------------------------
+
+
+def _batch(name: str) -> Learner:
+    """Return a function that runs an estimator fitted to all ratings at once."""
+
+    def run(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+        samplers: tuple[Any, ...] = (BPMF, M3FTIB, M3FTIF)
+        kinds = {"hemf": HeMF} | {kind.__name__.lower(): kind for kind in samplers}
+        kind = kinds[name]
+        warm = {"samples": 2, "burn_in": 0} if kind is not HeMF else {}
+        kind(**{**settings, **warm}, rng=0).fit(_FEW, validation=_FEW).predict([0], [0])
+        model, curve = kind(**settings, rng=seed), []
+        clock = _Clock()
+
+        def note(report: Any) -> None:
+            cpu, wall = clock.read()
+            found = getattr(report, "user_communities", None)
+            number = getattr(report, "sweep", None) or report.iteration
+            most = getattr(report, "iterations", None)
+            point = Point(
+                number,
+                cpu,
+                wall,
+                report.validation_rmse,
+                report.train_rmse,
+                None if found is None else (found, report.item_communities),
+            )
+            curve.append(point)
+            # A fit usually converges long before its last allowed sweep.
+            progress(number / (most or max(2 * USUAL_SWEEPS, number + 1)), _standing(point))
+
+        model.fit(trial.train, validation=trial.test, callbacks=[note])
+        cpu, wall = clock.read()
+        # A sampler's last report averages over all samples; it keeps only some of them.
+        test = _error(model, trial.test) if kind is HeMF else curve[-1].test_rmse
+        return Outcome(test, _error(model, trial.train), cpu, wall, curve)
+
+    return run
+
+
+USUAL_SWEEPS = 40
+_FEW = [(user, item, float(1 + (user * item) % 5)) for user in range(4) for item in range(4)]
+
+
+def _standing(point: Point) -> str:
+    said = f"{point.iteration}: RMSE {point.test_rmse:.4f}"
+    if point.communities is not None:
+        said += f", communities {point.communities[0]} × {point.communities[1]}"
+    return said
+
+
+# -- chunk by chunk ----------------------------------------------------------------------------
+
+
+def _feed(
+    model: Any, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
+) -> Outcome:
+    """Let a learner learn all chunks several times.
+
+    With ``announce``, repeated chunks come with their old ratings, for a learner without history.
+    """
+    steps = n_passes * len(trial.chunks)
+    shown = set(np.linspace(1, steps, min(steps, MAX_POINTS)).round().astype(int).tolist())
+    test = columns_of(trial.test)
+    curve: list[Point] = []
+    clock = _Clock()
+    for again, number, _ in passes([np.empty(0, np.intp)] * len(trial.chunks), n_passes):
+        chunk = trial.chunks[number]
+        known = {"previous": chunk[2]} if announce and again else {}
+        model.partial_fit(chunk, **known)
+        done = again * len(trial.chunks) + number + 1
+        if done in shown:
+            clock.pause()
+            found = getattr(model, "n_user_communities_", None)
+            point = Point(
+                done,
+                *clock.read(),
+                rmse(test[2], model.predict(test[0], test[1])),
+                None,
+                None if found is None else (found, model.n_item_communities_),
+            )
+            curve.append(point)
+            progress(done / steps, _standing(point))
+            clock.go_on()
+    cpu, wall = clock.read()
+    train = _error(model, trial.train)
+    return Outcome(curve[-1].test_rmse, train, cpu, wall, curve)
+
+
+def _warm_up(model: Any, announce: bool) -> None:
+    """Compile all kernels that a stream needs."""
+    drawn = draw(60, 40, density=0.5, rng=0)
+    columns = (drawn.users, drawn.items, drawn.ratings.astype(np.float32))
+    parts = [
+        (users, items, ratings)
+        for users, items, ratings in zip(
+            *(np.array_split(column, 6) for column in columns), strict=True
         )
+    ]
+    for again in range(2):
+        for part in parts:
+            model.partial_fit(part, **({"previous": part[2]} if announce and again else {}))
+    model.predict([0], [0])
 
 
-def plan(experiments: Sequence[Experiment], request: Request) -> Plan:
-    """Find the data and list the tasks, all first splits first."""
-    missing: list[str] = []
-    numbered: list[tuple[int, Task]] = []
-    known: dict[str, Found | None] = {}
-    for part in (part for experiment in experiments for part in experiment.parts):
-        if part.dataset not in known:
-            try:
-                known[part.dataset] = find(part.dataset, request.data, quick=request.quick)
-            except DatasetError as error:
-                known[part.dataset] = None
-                missing.append(str(error))
-        found = known[part.dataset]
-        if found is None:
+def _range(trial: Trial) -> tuple[float, float]:
+    low, high = trial.train.minimum, trial.train.maximum
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+    """Run oVB without a previous fit."""
+    options = dict(settings)
+    n_passes = options.pop("passes")
+    announce = options.get("history", "full") != "full"
+    options |= {"rating_range": _range(trial)}
+    _warm_up(HeMF(**options | {"rating_range": None}, rng=0), announce)
+    return _feed(HeMF(**options, rng=seed), trial, n_passes, progress, announce=announce)
+
+
+def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+    """Run SGD with the best step and penalty on a held-out part of the training ratings."""
+    options = dict(settings) | {"rating_range": _range(trial)}
+    n_passes = options.pop("passes")
+    inner = _without_tenth(trial)
+    errors: dict[tuple[float, float], float] = {}
+    tries = [(step, penalty) for step in STEPS for penalty in PENALTIES]
+    for number, (step, penalty) in enumerate(tries):
+        model = SGD(**options, step=step, factor_penalty=penalty, rng=SEARCH_SEED)
+        try:
+            for _, part, _ in passes([np.empty(0, np.intp)] * len(inner.chunks), n_passes):
+                model.partial_fit(inner.chunks[part])
+            errors[step, penalty] = _error(model, inner.test)
+        except ParameterError:  # diverged
+            errors[step, penalty] = float("inf")
+        progress(0.9 * (number + 1) / len(tries), f"step {step:g}: {errors[step, penalty]:.4f}")
+    step, penalty = min(errors, key=lambda tried: errors[tried])
+    model = SGD(**options, step=step, factor_penalty=penalty, rng=seed)
+    outcome = _feed(model, trial, n_passes, lambda share, said: progress(0.9 + 0.1 * share, said))
+    outcome.chosen = {
+        "step": step,
+        "factor_penalty": penalty,
+        "held_out_rmse": errors[step, penalty],
+        "tried": len(tries),
+    }
+    return outcome
+
+
+def _without_tenth(trial: Trial) -> Trial:
+    """Return a trial of the training ratings, with a tenth of every chunk held out."""
+    chunks: list[Columns] = []
+    withheld: list[Columns] = []
+    for number, chunk in enumerate(trial.chunks):
+        if len(chunk[2]) < 2:
+            chunks.append(chunk)
             continue
-        numbered += [
-            (split, Task(found, part, method, split, method.settings_of(request.quick),
-                         request.seed))
-            for method in part.methods_of(request.quick)
-            for split in range(request.splits_of(part))
-        ]  # fmt: skip
-    if not numbered:
-        raise DatasetError("; ".join(missing))
-    numbered.sort(key=lambda pair: pair[0])
-    return Plan(request, list(experiments), [task for _, task in numbered], missing)
+        learn, rest = random_split(len(chunk[2]), 0.1, rng=number)
+        chunks.append((chunk[0][learn], chunk[1][learn], chunk[2][learn]))
+        withheld.append((chunk[0][rest], chunk[1][rest], chunk[2][rest]))
+    joined = [np.concatenate(column) for column in zip(*withheld, strict=True)]
+    held_out = Ratings.from_any(tuple(joined))
+    return Trial(trial.train, held_out, chunks)
 
 
+LEARNERS: dict[str, Learner] = {
+    "hemf": _batch("hemf"),
+    "bpmf": _batch("bpmf"),
+    "m3f-tib": _batch("m3ftib"),
+    "m3f-tif": _batch("m3ftif"),
+    "ovb": _online,
+    "sgd": _descent,
+}
+"""Learners by name: functions of a trial, settings, a seed and a callback."""
+
+SEQUENTIAL = ("ovb", "sgd")
+
+
+def expected_cost(task: Task) -> float:
+    """Return the approximate relative cost of a task."""
+    learner, settings = task.method.learner, task.settings
+    factors = settings.get("n_factors", 20)
+    if learner == "sgd":
+        steps, each = settings["passes"] * len(STEPS) * len(PENALTIES), 0.3
+    elif learner == "ovb":
+        steps, each = settings["passes"], 7.0
+    elif learner == "hemf":
+        steps, each = USUAL_SWEEPS, 0.5 * (factors / 20) ** 1.5
+    else:
+        steps = settings.get("samples", 200) + settings.get("burn_in", 50)
+        each = (0.12 if learner == "bpmf" else 0.15) * (factors / 20) ** 1.5
+    return float(steps * each * task.found.ratings.n_ratings / 1e6)
+
+
+# -- all tasks -----------------------------------------------------------------------------------
+
+SPLITS = "splits"
 Watch = Callable[[Task, float, str], None]
 """Called with the task at work, the share of all work that is done, and a word on the task."""
 
@@ -154,13 +327,16 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
         splits.of(part)  # made, or found to be of other data, before hours of work
     unique = {task.key: task for task in planned.tasks}
     left = [task for key, task in unique.items() if key not in results.by_key]
-    total = sum(task.cost for task in left) or 1.0
+    costs = {task.key: expected_cost(task) for task in left}
+    total = sum(costs.values()) or 1.0
     done = 0.0
     for task in left:
-        start = done
+        start, cost = done, costs[task.key]
 
-        def tell(share: float, said: str, task: Task = task, start: float = start) -> None:
-            watch(task, (start + min(share, 1.0) * task.cost) / total, said)
+        def tell(
+            share: float, said: str, task: Task = task, start: float = start, cost: float = cost
+        ) -> None:
+            watch(task, (start + min(share, 1.0) * cost) / total, said)
 
         tell(0.0, "begins")
         outcome = LEARNERS[task.method.learner](
@@ -170,7 +346,7 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
             results.add(
                 {
                     "key": task.key,
-                    "version": __version__,
+                    "version": library_version(),
                     "dataset": task.found.name,
                     "stand_in": task.found.stand_in,
                     "fingerprint": task.found.fingerprint,
@@ -184,7 +360,7 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
                     **outcome.as_dict(),
                 }
             )
-        done += task.cost
+        done += cost
     return results
 
 
@@ -236,62 +412,3 @@ class _KeptSplits:
         """Return how many ratings a split learns and withholds."""
         trial = self.trial(task)
         return {"n_train": trial.train.n_ratings, "n_test": trial.test.n_ratings}
-
-
-# -- results -------------------------------------------------------------------------------------
-
-
-class Results:
-    """Results of earlier runs, and a file to which new ones are appended.
-
-    A last line that was cut by a kill is dropped when the first result is added. Other lines that
-    cannot be read are ignored and kept. ``notes`` report both.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.by_key: dict[str, dict[str, Any]] = {}
-        self.notes: list[str] = []
-        self._log = JsonLog(path)
-        for number, entry in enumerate(self._log.entries, start=1):
-            if _is_result(entry):
-                self.by_key[entry["key"]] = entry
-            else:
-                self.notes.append(f"{path}: line {number} is no result and is ignored")
-        if self._log.cut:
-            self.notes.append(
-                f"{path}: the last line was cut in two; it is dropped and its run repeated, "
-                f"{len(self.by_key)} finished results are kept"
-            )
-
-    def add(self, entry: dict[str, Any]) -> None:
-        """Append a result; it is on disk when this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._log.append(entry)
-        self.by_key[entry["key"]] = entry
-
-
-_NUMBERS = ("test_rmse", "train_rmse", "cpu_seconds", "n_train", "n_test")
-_NEEDED: dict[str, type | tuple[type, ...]] = {
-    "key": str, "settings": dict, "curve": list, **dict.fromkeys(_NUMBERS, (int, float)),
-}  # fmt: skip
-
-
-def _is_result(entry: object) -> TypeGuard[dict[str, Any]]:
-    """Whether an entry has everything that tables are made of."""
-    if not isinstance(entry, dict):
-        return False
-    complete = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())
-    return complete and all(math.isfinite(entry[name]) for name in _NUMBERS)
-
-
-UNKNOWN = "a version not noted"
-
-
-def version_of(entry: Mapping[str, Any]) -> str:
-    """Return the version of hemf that a result is of; in the first ones it was not noted.
-
-    >>> version_of({"version": "0.1.0"}), version_of({})
-    ('0.1.0', 'a version not noted')
-    """
-    return str(entry.get("version") or UNKNOWN)

@@ -13,13 +13,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._files import FileState, expand_home
+from hemf._files import FileState, expand_home, library_version
 from hemf._typing import SIDES
 from hemf.batch.callbacks import SweepReport
 from hemf.batch.sweep import BatchState
@@ -108,7 +107,7 @@ def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Mem
     manifest = {
         "format": FORMAT,
         "version": VERSION,
-        "library": _library_version(),
+        "library": library_version(),
         "params": {name: _parameter(name, value) for name, value in params.items()},
         "ids": {
             "user": _describe_ids("user", ratings.users.ids[: ratings.n_users], members),
@@ -228,7 +227,7 @@ def _read_manifest(archive: Archive, path: str) -> dict[str, Any]:
     if version > VERSION:
         raise ModelFileError(
             f"{path} was written by hemf {manifest.get('library')} in format {version}; hemf "
-            f"{_library_version()} reads up to format {VERSION}. Upgrade hemf to open it",
+            f"{library_version()} reads up to format {VERSION}. Upgrade hemf to open it",
             value=path,
         )
     return manifest
@@ -396,7 +395,3 @@ def _parameter(name: str, value: Any) -> Any:
         return encoded(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError as error:
         raise ParameterError(f"{name}={value!r} cannot be saved: {error}", value=value) from None
-
-
-def _library_version() -> str:
-    return metadata.version("hemf")
