@@ -106,8 +106,8 @@ def test_features_may_be_tried(club, hemf, tmp_path):
 def test_ctrl_c_says_what_was_found(club, on_terminal, monkeypatch, tmp_path):
     from hemf.cli import tune as tune_progress
 
-    def watch(self, standing):
-        if standing.trials and standing.report is not None:
+    def watch(self, report):
+        if report.trials and report.sweep is not None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(tune_progress.TuneProgress, "__call__", watch)
@@ -124,14 +124,14 @@ def test_a_terminal_shows_the_table_grow(club):
 
     from hemf.cli.output import Output
     from hemf.cli.tune import TuneProgress
-    from hemf.tuning import Standing, tune
+    from hemf.tuning import SearchReport, tune
 
-    seen: list[Standing] = []
+    seen: list[SearchReport] = []
     tune(club.ratings, fixed={"max_sweeps": 4, "n_factors": 2}, trials=2,
-         callback=lambda standing: seen.append(standing))  # fmt: skip
+         callback=seen.append)  # fmt: skip
     progress = TuneProgress(Output(), 1)
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(progress._drawn(next(s for s in seen if s.trials and s.report is not None)))
+    console.print(progress._drawn(next(s for s in seen if s.trials and s.sweep is not None)))
     shown = console.export_text()
     assert "defaults" in shown
     assert "sweep 1 · held-out RMSE" in shown

@@ -15,7 +15,7 @@ from hemf.data.datasets import draw
 from hemf.evaluation import judge, nlpd, rmse
 from hemf.evaluation.splits import k_fold
 from hemf.tuning import tune
-from hemf.tuning.trial import BEHIND, RISEN, SETTLED, TIME, Curve
+from hemf.tuning.trial import BEHIND, CONVERGED, RISEN, TIME, Curve
 
 ONE = {"max_user_communities": 1, "max_item_communities": 1}
 QUICK = {**ONE, "tol": 1e-3, "n_factors": 3}
@@ -96,7 +96,7 @@ def test_a_rising_error_ends_a_trial_and_is_part_of_its_settings(noise):
     fixed = {**ONE, "noise_scales": None, "evb": None}
     found = tune(noise, fixed=fixed, space={"n_factors": [10]}, rng=0, n_jobs=1, patience=3)
     first, shorter, other = found.trials
-    assert first.ended == SETTLED
+    assert first.ended == CONVERGED
     assert shorter.ended == other.ended == RISEN
     assert shorter.settings == first.settings
     assert shorter.score == first.curves[0][shorter.max_sweeps - 1] < first.score
@@ -149,7 +149,7 @@ def test_nothing_is_told_by_errors_while_parts_are_held():
 
 def test_folds_are_averaged_and_give_an_error(ratings):
     found = tune(ratings, fixed=QUICK, space={"offsets": [True]}, folds=3, rng=2, n_jobs=1)
-    (trial,) = [trial for trial in found.trials if trial.ended == SETTLED]
+    (trial,) = [trial for trial in found.trials if trial.ended == CONVERGED]
     scores = []
     for train, held in folds_of(ratings, 2, 3):
         model = HeMF(**QUICK, rng=2, n_jobs=1).fit(train)
@@ -204,10 +204,10 @@ def test_limits_are_kept(ratings):
     told = []
     found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, callback=told.append)
     assert len(found.trials) == 2
-    assert {standing.planned for standing in told} == {0, 1, 2}
+    assert {report.planned for report in told} == {0, 1, 2}
     assert found.ended == "trials"
     hurried = tune(ratings, fixed=QUICK, minutes=0.0, n_jobs=1)
-    assert hurried.trials[0].ended == SETTLED  # the first is never cut
+    assert hurried.trials[0].ended == CONVERGED  # the first is never cut
     assert all(trial.cpu_seconds == 0 for trial in hurried.trials[1:])
     assert hurried.ended == "minutes"
 
@@ -222,8 +222,8 @@ def test_a_trial_that_runs_out_of_time_cannot_win(ratings):
 
 
 def test_ctrl_c_keeps_what_was_found(ratings):
-    def watch(standing):
-        if len(standing.trials) >= 2 and standing.report is not None:
+    def watch(report):
+        if len(report.trials) >= 2 and report.sweep is not None:
             raise KeyboardInterrupt
 
     found = tune(ratings, fixed=QUICK, callback=watch, n_jobs=1)
@@ -231,7 +231,7 @@ def test_ctrl_c_keeps_what_was_found(ratings):
     assert len(found.trials) == 2
     assert found.best in found.trials
 
-    def at_once(standing):
+    def at_once(report):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

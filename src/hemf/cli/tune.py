@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +20,7 @@ from hemf.errors import ParameterError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hemf.tuning import Standing, Tuning
+    from hemf.tuning.search import SearchReport, Tuning
 
 
 class Criterion(StrEnum):
@@ -98,13 +98,14 @@ def tune(
     number of factors, noise. Candidates whose held-out error rises, or that cannot win, are stopped
     early. Ctrl-C ends the search and keeps its result.
     """
-    from hemf import tuning
     from hemf.cli.models import warm_up
     from hemf.report.model import check_plot_name
+    from hemf.tuning import search
+    from hemf.tuning.trial import check_space
 
     fixed, space = arguments.parse_settings(options.settings), parse_tried(tried)
     files = feature_files.by_name
-    tuning.check_space(fixed, space, list(files))
+    check_space(fixed, space, list(files))
     check_plot_name(plot)
     read: list[str | Path] = [data, *feature_files.paths]
     written = (model_file, results, plot)
@@ -118,7 +119,7 @@ def tune(
     quick = ["moods=true"] if moody else []
     warm_up(output, MODELS["hemf"].new(quick, options.seed, options.n_jobs))
     with TuneProgress(output, limits.folds) as progress:
-        found = tuning.tune(
+        found = search.tune(
             ratings,
             **features,
             fixed=fixed,
@@ -136,10 +137,8 @@ def tune(
         )
     interrupted = found.ended == "interrupted"
     if plot is not None:
-        from hemf.tuning.search import write_tuning_plot
-
         with output.status(f"drawing {plot}"):
-            write_tuning_plot(plot, found, title=Path(data).name)
+            search.write_tuning_plot(plot, found, title=Path(data).name)
     document = document_of(found, fit_command(found, data, files, columns), files)
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:
@@ -233,7 +232,7 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> Do
         "command": command,
         "python": python_call(found, files),
         "trials": [
-            {**trial.plain(), "described": found.described(trial)} for trial in found.trials
+            {**asdict(trial), "described": trial.described(found.first)} for trial in found.trials
         ],
     }
 
@@ -277,69 +276,68 @@ class TuneProgress(LiveDisplay):
         self._folds = folds
         self._n_trials = 0
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, report: SearchReport) -> None:
         """Show the search."""
-        ended = len(standing.trials) > self._n_trials
-        self._n_trials = len(standing.trials)
-        if not ended and standing.report is None and not self._output.live:
+        ended = len(report.trials) > self._n_trials
+        self._n_trials = len(report.trials)
+        if not ended and report.sweep is None and not self._output.live:
             return
 
         def line() -> str:
-            now = self._last(standing) if ended else self._current(standing)
-            return f"{now} · {self._outlook(standing)}"
+            now = self._last(report) if ended else self._current(report)
+            return f"{now} · {self._outlook(report)}"
 
-        self._show(lambda: self._drawn(standing), line, now=ended)
+        self._show(lambda: self._drawn(report), line, now=ended)
 
-    def _last(self, standing: Standing) -> str:
+    def _last(self, report: SearchReport) -> str:
         from hemf.tuning.search import how_it_ended, shown_score
 
-        trial, first = standing.trials[-1], standing.trials[0]
+        trial, first = report.trials[-1], report.trials[0]
         return (
             f"trial {trial.number} · {trial.described(first.settings)} · RMSE "
             f"{shown_score(trial.rmse)} · {trial.sweeps} sweeps, {how_it_ended(trial)}"
         )
 
-    def _current(self, standing: Standing) -> str:
-        report = standing.report
-        if report is None:
+    def _current(self, report: SearchReport) -> str:
+        if report.sweep is None:
             return ""
-        fold = f" · fold {standing.fold + 1}/{self._folds}" if self._folds > 1 else ""
+        fold = f" · fold {report.fold + 1}/{self._folds}" if self._folds > 1 else ""
         return (
-            f"trial {len(standing.trials) + 1}{fold} · sweep {report.sweep} · held-out RMSE "
-            f"{report.validation_rmse:.4f}"
+            f"trial {len(report.trials) + 1}{fold} · sweep {report.sweep.sweep} · held-out RMSE "
+            f"{report.sweep.validation_rmse:.4f}"
         )
 
-    def _outlook(self, standing: Standing) -> str:
-        done, left = len(standing.trials), standing.seconds_left
-        if standing.settings is None:
+    def _outlook(self, report: SearchReport) -> str:
+        done, left = len(report.trials), report.seconds_left
+        if report.settings is None:
             return "done"
         if done:
-            mean = sum(trial.seconds for trial in standing.trials) / done
-            expected = mean * standing.planned
+            mean = sum(trial.seconds for trial in report.trials) / done
+            expected = mean * report.planned
             left = expected if left is None else min(left, expected)
         if left is None:
-            return f"up to {standing.planned} more trials"
+            return f"up to {report.planned} more trials"
         return f"about {duration(left)} left in this round"
 
-    def _drawn(self, standing: Standing) -> RenderableType:
+    def _drawn(self, report: SearchReport) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
         from hemf.tuning.search import numbers_in, table_rows
 
         whole = Table.grid()
-        if standing.trials:
-            headers, rows = table_rows(standing.trials, "rmse", folds=self._folds)
+        if report.trials:
+            headers, rows = table_rows(report.trials, "rmse", folds=self._folds)
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
             for place, header in enumerate(headers):
                 side: Literal["left", "right"]
                 side = "right" if place in numbers_in(headers) else "left"
                 table.add_column(header, justify=side, overflow="fold")
-            finished = [trial for trial in standing.trials if trial.finished]
+            finished = [trial for trial in report.trials if trial.finished]
             best = min(finished, key=lambda trial: trial.score) if finished else None
-            for trial, row in zip(standing.trials, rows, strict=True):
+            for trial, row in zip(report.trials, rows, strict=True):
                 table.add_row(*row, style="bold" if trial is best else None)
             whole.add_row(table)
-        line = " · ".join(filter(None, [self._current(standing), self._outlook(standing)]))
+        line = " · ".join(filter(None, [self._current(report), self._outlook(report)]))
         whole.add_row(Text(line, style="dim"))
         return whole

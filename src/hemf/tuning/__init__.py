@@ -11,8 +11,7 @@
 True
 """
 
-from hemf.tuning.search import Standing, Tuning, tune
-from hemf.tuning.space import check_space
-from hemf.tuning.trial import Trial
+from hemf.tuning.search import SearchReport, Tuning, tune
+from hemf.tuning.trial import Trial, check_space
 
-__all__ = ["Standing", "Trial", "Tuning", "check_space", "tune"]
+__all__ = ["SearchReport", "Trial", "Tuning", "check_space", "tune"]

@@ -22,30 +22,29 @@ from hemf.errors import ConvergenceWarning
 from hemf.estimator import HeMF
 from hemf.report import plots
 from hemf.report.page import card, page, picture, section, table, write_drawn
-from hemf.tuning.space import (
+from hemf.tuning.trial import (
+    BEHIND,
+    CONVERGED,
+    CRITERIA,
+    FAILED,
     FEATURES,
+    RISEN,
+    TIME,
     Choice,
+    Evaluator,
     Features,
+    Protocol,
     Settings,
     Space,
+    Trial,
+    TrialLog,
     check_space,
     check_times,
     default_space,
-    first_settings,
-    new_model,
-)
-from hemf.tuning.trial import (
-    BEHIND,
-    CRITERIA,
-    FAILED,
-    RISEN,
-    SETTLED,
-    TIME,
-    Judge,
-    Kept,
-    Trial,
     fingerprint,
+    first_settings,
     key_of,
+    new_model,
     used,
 )
 
@@ -59,23 +58,23 @@ DONE, OUT_OF_TIME, OUT_OF_TRIALS, INTERRUPTED = "done", "minutes", "trials", "in
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Progress of a search, passed to ``callback`` after every sweep and every trial."""
+class SearchReport:
+    """Progress of a search."""
 
     trials: Sequence[Trial]
     """Finished trials."""
     settings: Settings | None
     """Settings of the present trial; None after the last."""
     fold: int
-    report: SweepReport | None
-    """Report of the sweep; None after a trial."""
+    sweep: SweepReport | None
+    """Report of the last sweep; None after a trial."""
     planned: int
     """Maximal number of further trials in this round."""
     seconds_left: float | None
     """Time left, if it is limited."""
 
 
-TuneCallback = Callable[[Standing], object]
+TuneCallback = Callable[[SearchReport], object]
 
 
 @dataclass
@@ -110,10 +109,6 @@ class Tuning:
         """The settings that are parameters of `HeMF` and differ from its defaults."""
         usual = HeMF().get_params()
         return {n: v for n, v in self.settings.items() if n in usual and v != usual[n]}
-
-    def described(self, trial: Trial) -> str:
-        """Return how the settings of a trial differ from the first ones."""
-        return trial.described(self.first)
 
     def model(self) -> HeMF:
         """Return an unfitted model with the best settings."""
@@ -179,7 +174,7 @@ def tune(
     results
         File of trials: the same call continues from it.
     callback
-        Called with a `Standing`.
+        Called with a `SearchReport` after every sweep and every trial.
 
     Returns
     -------
@@ -211,21 +206,14 @@ def tune(
         name: [read_table(part, name.partition("_")[0]) for part in as_parts(given[name])]
         for name in there
     }
-    judge = Judge(
-        data,
-        features,
-        metric=metric,
-        holdout=holdout,
-        folds=folds,
-        patience=patience,
-        seed=rng,
-        n_jobs=n_jobs,
-    )
+    protocol = Protocol(metric, holdout, folds, patience)
+    evaluator = Evaluator(data, features, protocol, seed=rng, n_jobs=n_jobs)
     about = {"by": metric, "share": holdout, "folds": folds, "patience": patience, "rng": rng}
     about["data"] = fingerprint(data, features)
     path = None if results is None else expand_home(results)
     found = Tuning(first, metric, data=(data, features), rng=rng, n_jobs=n_jobs)
-    search = _Search(found, judge, Kept(path, about), choices, trials, minutes, callback)
+    log = TrialLog(path, about)
+    search = _Search(found, evaluator, log, choices, trials, minutes, callback)
     try:
         search.run()
     except KeyboardInterrupt:
@@ -245,17 +233,17 @@ class _Search:
     def __init__(
         self,
         found: Tuning,
-        judge: Judge,
-        kept: Kept,
+        evaluator: Evaluator,
+        log: TrialLog,
         choices: Sequence[Choice],
         trials: int | None,
         minutes: float | None,
         callback: TuneCallback | None,
     ) -> None:
-        self._found, self._judge, self._kept, self._choices = found, judge, kept, choices
+        self._found, self._evaluator, self._log, self._choices = found, evaluator, log, choices
         self._most = trials
         self._end = None if minutes is None else time.monotonic() + 60.0 * minutes
-        self._callback = callback or (lambda standing: None)
+        self._callback = callback or (lambda report: None)
         self._tried: dict[str, Trial] = {}
         self._planned = 1 + sum(_most_of(choice) for choice in choices)
 
@@ -277,7 +265,7 @@ class _Search:
     def _begin(self) -> None:
         """Try the first settings, without early stopping and with it."""
         self._try(self._found.first)
-        shorter = self._judge.cut_short(self._found.trials[0])
+        shorter = self._evaluator.cut_short(self._found.trials[0])
         if shorter is not None and self._most != 1:
             self._found.trials.append(shorter)
             self._report(self._found.first, 0, None)
@@ -289,8 +277,7 @@ class _Search:
             for option in one.options:
                 self._try({**start, **option})
             return
-        place = one.place_in(start)
-        assert place is not None
+        place = one.options.index({name: start[name] for name in one.names})
         for step in (-1, 1):  # fewer are cheaper
             best, here = self._found.best, place + step
             while 0 <= here < len(one.options):
@@ -312,9 +299,9 @@ class _Search:
         if done and self._end is not None and time.monotonic() > self._end:
             self._found.ended = OUT_OF_TIME
             raise _LimitError
-        trial = self._kept.find(done + 1, settings)
+        trial = self._log.find(done + 1, settings)
         if trial is None:
-            trial = self._judge.run(
+            trial = self._evaluator.run(
                 done + 1,
                 settings,
                 rival=self._found.best if done else None,
@@ -322,7 +309,7 @@ class _Search:
                 callback=lambda fold, report: self._report(settings, fold, report),
             )
             if trial.ended != TIME:
-                self._kept.add(trial)
+                self._log.add(trial)
         self._tried[key] = trial
         self._found.trials.append(trial)
         self._planned = max(self._planned - 1, 0)
@@ -333,8 +320,7 @@ class _Search:
         planned = self._planned
         if self._most is not None:
             planned = min(planned, max(self._most - len(self._found.trials), 0))
-        standing = Standing(self._found.trials, settings, fold, report, planned, left)
-        self._callback(standing)
+        self._callback(SearchReport(self._found.trials, settings, fold, report, planned, left))
 
 
 def _most_of(one: Choice) -> int:
@@ -403,7 +389,7 @@ def shown_score(score: float) -> str:
 def how_it_ended(trial: Trial) -> str:
     """Return why a trial ended."""
     return {
-        SETTLED: "converged",
+        CONVERGED: "converged",
         RISEN: f"error rose after {trial.max_sweeps}",
         BEHIND: "stopped, behind",
         TIME: "time was up",

@@ -1,29 +1,180 @@
-"""A candidate, scored on held-out ratings and stopped early."""
+"""Settings to try, and trials: fits scored on held-out ratings and stopped early."""
 
 from __future__ import annotations
 
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from hemf._checks import check_bool
 from hemf._files import JsonLog, digest
-from hemf._options import fit_options
+from hemf._options import fit_options, online_options
+from hemf._typing import FeaturesLike
 from hemf.batch.callbacks import SweepReport
 from hemf.data.ratings import Ratings
 from hemf.errors import ConvergenceWarning, DataError, HemfError, ParameterError
 from hemf.estimator import HeMF
 from hemf.evaluation.splits import k_fold
-from hemf.tuning.space import FEATURES, Features, Settings, described, new_model
 
 T = TypeVar("T")
 
-SETTLED, RISEN, BEHIND, TIME, FAILED = "settled", "risen", "behind", "time", "failed"
-"""Ends of a fit: converged, held-out error rose, cannot win, time limit, error."""
+Settings = dict[str, Any]
+"""Parameters of `HeMF`, and whether ``user_features`` and ``item_features`` are used."""
+Space = Mapping[str, Sequence[object]]
+"""Values to try of each parameter."""
+Features = dict[str, list[FeaturesLike]]
+
+FEATURES = ("user_features", "item_features")
+COMMUNITIES = ("max_user_communities", "max_item_communities")
+FACTORS = (2, 5, 10, 20, 32, 50)
+ONE_SIDE = ("item", "user")
+ELSEWHERE = {
+    "validation_fraction": "ratings are held out anyway",
+    "rng": "it is the seed of the whole search",
+    "n_jobs": "the result is the same for any",
+    "duplicates": "it changes what there is to predict",
+    **dict.fromkeys(
+        ("buffer", "history", "forgetting", "refresh", "max_online_communities"),
+        "only what is learnt online depends on it",
+    ),
+}
+"""Parameters that cannot be tried, and why."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Options of which one is chosen; all of them set the same parameters."""
+
+    options: tuple[Settings, ...]
+    ordered: bool = False
+    """Whether the options are ordered: if one is no better, neither are those beyond it."""
+
+    @property
+    def names(self) -> set[str]:
+        """Parameters that the options set."""
+        return set(self.options[0])
+
+
+def default_space(
+    ratings: Ratings, given: Iterable[str], fixed: Mapping[str, object]
+) -> tuple[Choice, ...]:
+    """Return the default choices, those with the largest gains on most data first.
+
+    ``given`` are the available features; ``fixed`` parameters are left out.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> [min(choice.names) for choice in default_space(data, (), {"n_factors": 3})]
+    ['implicit_features', 'max_item_communities', 'noise_scales', 'implicit_features']
+    """
+    usual = HeMF().get_params()
+    most = max(min(ratings.n_users, ratings.n_items), 1)
+    ladder = sorted({HeMF().n_factors, *(n for n in FACTORS if n <= most)})
+    one = dict.fromkeys(COMMUNITIES, 1)
+    choices = [
+        Choice(({"implicit_features": True}, {"implicit_features": False})),
+        Choice((one, {name: usual[name] for name in COMMUNITIES})),
+        *(Choice(({name: False}, {name: True})) for name in FEATURES if name in given),
+        Choice(tuple({"n_factors": n} for n in ladder), ordered=True),
+        Choice(tuple({"noise_scales": of} for of in (None, "both", *ONE_SIDE))),
+        Choice(tuple({"implicit_features": of} for of in ONE_SIDE)),
+    ]
+    if ratings.timestamps is not None:
+        choices.insert(2, Choice(({"moods": True}, {"moods": False})))
+    return tuple(choice for choice in choices if not choice.names & set(fixed))
+
+
+def asked_space(space: Space, fixed: Mapping[str, object]) -> tuple[Choice, ...]:
+    """Return the choices of a space.
+
+    >>> [choice.options for choice in asked_space({"n_factors": [5, 10]}, {})]
+    [({'n_factors': 5}, {'n_factors': 10})]
+    """
+    choices = []
+    for name, values in space.items():
+        if name in fixed:
+            raise ParameterError(f"{name} is both fixed and to be tried; do one", value=name)
+        if name in ELSEWHERE:
+            raise ParameterError(f"{name} is not to be tried: {ELSEWHERE[name]}", value=name)
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values:
+            raise ParameterError(f"{name}: give a list of values to try, not {values!r}")
+        choices.append(Choice(tuple({name: value} for value in values)))
+    return tuple(choices)
+
+
+def first_settings(
+    choices: Sequence[Choice], given: Iterable[str], fixed: Mapping[str, object]
+) -> Settings:
+    """Return the settings of the first trial: the defaults and the ``fixed`` ones.
+
+    They and all options are checked.
+
+    >>> first_settings(asked_space({"n_factors": [5]}, {}), (), {"moods": False})
+    {'moods': False, 'n_factors': 20}
+    """
+    if "validation_fraction" in fixed:
+        raise ParameterError(
+            f"validation_fraction cannot be fixed: {ELSEWHERE['validation_fraction']}"
+        )
+    usual = HeMF().get_params() | dict.fromkeys(FEATURES, True)
+    names = set().union(*(choice.names for choice in choices)) if choices else set()
+    first = {**fixed, **{name: usual[name] for name in sorted(names & set(usual))}}
+    for name in FEATURES:
+        if name in {*fixed, *names} and name not in given:
+            raise ParameterError(f"{name} are not given, so there is nothing to try", value=name)
+    for options in ({}, *(option for choice in choices for option in choice.options)):
+        settings = {**first, **options}
+        for name in FEATURES:
+            check_bool(name, settings.get(name, True))
+        online_options(new_model(settings))  # checks those of a fit too
+    return first
+
+
+def check_space(
+    fixed: Mapping[str, object], space: Space | None, given: Iterable[str]
+) -> tuple[Choice, ...] | None:
+    """Check settings and space before data is read; return the choices of the space.
+
+    >>> check_space({"n_factors": 5}, {"n_factors": [5, 10]}, ())
+    Traceback (most recent call last):
+    hemf.errors.ParameterError: n_factors is both fixed and to be tried; do one
+    """
+    asked = None if space is None else asked_space(space, fixed)
+    first_settings(asked or (), given, fixed)
+    return asked
+
+
+def check_times(
+    settings: Mapping[str, object], choices: Sequence[Choice], ratings: Ratings
+) -> None:
+    """Raise an error for moods without timestamps."""
+    options = [settings, *(option for choice in choices for option in choice.options)]
+    if ratings.timestamps is None and any(option.get("moods") for option in options):
+        raise DataError(
+            "moods are learnt from when ratings were given, and these have no timestamps; give a "
+            "fourth column with them, or leave moods out"
+        )
+
+
+def new_model(settings: Mapping[str, object], **more: object) -> HeMF:
+    """Return an unfitted model with these settings.
+
+    >>> new_model({"n_factors": 5, "user_features": False}, rng=0)
+    HeMF(n_factors=5, rng=0)
+    """
+    own = {name: value for name, value in settings.items() if name not in FEATURES}
+    return HeMF().set_params(**own, **more)
+
+
+# -- trials --------------------------------------------------------------------------------------
+
+CONVERGED, RISEN, BEHIND, TIME, FAILED = "settled", "risen", "behind", "time", "failed"
+"""Ends of a fit, as in files of trials: it converged, its held-out error rose, it cannot win, the
+time limit was reached, it raised an error."""
 CRITERIA = ("rmse", "nlpd", "elbo")
 RISE = 1e-4  # smallest relative rise of the error that counts
 LOOK_BACK = 3  # sweeps for the slope of a curve
@@ -48,8 +199,8 @@ class Trial:
     max_sweeps: int | None
     """Sweep after which the held-out error began to rise; None if it did not."""
     ended: str
-    cpu_seconds: float
-    seconds: float
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
     curves: tuple[tuple[float, ...], ...] = ()
     """Score of each fold after every sweep."""
     scores: tuple[float, ...] = ()
@@ -60,15 +211,21 @@ class Trial:
     @property
     def finished(self) -> bool:
         """Whether it ran to its end, and so can win."""
-        return self.ended in (SETTLED, RISEN)
+        return self.ended in (CONVERGED, RISEN)
 
     def described(self, first: Mapping[str, object]) -> str:
-        """Return how its settings differ from the first ones."""
-        return described(self.settings, first)
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as a JSON document."""
-        return asdict(self)
+        """Return how its settings differ from the first ones, such as ``n_factors=5, moods``."""
+        changed = {n: value for n, value in self.settings.items() if value != first.get(n)}
+        words = []
+        if all(changed.get(name) == 1 for name in COMMUNITIES):
+            changed = {n: value for n, value in changed.items() if n not in COMMUNITIES}
+            words.append("one community")
+        for name, value in changed.items():
+            if value is None or isinstance(value, bool):
+                words.append(name if value else f"no {name}")
+            else:
+                words.append(f"{name}={value}")
+        return ", ".join(words) or "defaults"
 
 
 @dataclass
@@ -95,7 +252,7 @@ class Curve:
     n_ratings: int = 1
     values: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
-    ended: str = SETTLED
+    ended: str = CONVERGED
     best_sweep: int = 0
     _behind: int = 0
 
@@ -123,7 +280,7 @@ class Curve:
             self.ended = RISEN
         elif self._is_behind(sweep, value):
             self.ended = BEHIND
-        return self.ended != SETTLED
+        return self.ended != CONVERGED
 
     def _is_behind(self, sweep: int, value: float) -> bool:
         """Whether the linearly extrapolated curve does not reach the rival."""
@@ -147,40 +304,46 @@ class Curve:
         return self.errors[self.best_sweep - 1] if self.ended == RISEN else self.errors[-1]
 
 
-class Judge:
-    """Fits candidates, with a share ``holdout`` of the ratings held out, ``folds`` times."""
+class Protocol(NamedTuple):
+    """How candidates are compared."""
+
+    metric: str = "rmse"
+    holdout: float = 0.1
+    folds: int = 1
+    patience: int = 5
+
+
+class Evaluator:
+    """Fits candidates to the ratings of each fold, and scores them on those held out."""
 
     def __init__(
         self,
         ratings: Ratings,
         features: Features,
+        protocol: Protocol,
         *,
-        metric: str,
-        holdout: float,
-        folds: int,
-        patience: int,
         seed: int,
         n_jobs: int | None,
     ) -> None:
-        parts = round(1.0 / holdout)
+        parts = round(1.0 / protocol.holdout)
         if ratings.n_ratings < 2 * parts:
             raise DataError(
                 f"{ratings.n_ratings} ratings are too few to hold out 1/{parts} of them; "
                 f"give at least {2 * parts}",
                 value=ratings.n_ratings,
             )
-        if folds > parts:
+        if protocol.folds > parts:
             raise ParameterError(
-                f"{folds} folds of 1/{parts} of the ratings are more than all; "
+                f"{protocol.folds} folds of 1/{parts} of the ratings are more than all; "
                 f"take at most {parts}, or hold out less",
-                value=folds,
+                value=protocol.folds,
             )
         splits = k_fold(ratings.n_ratings, parts, rng=seed)
         self._folds = [
             (ratings.select(kept), ratings.select(held))
-            for (kept, held), _ in zip(splits, range(folds), strict=False)
+            for (kept, held), _ in zip(splits, range(protocol.folds), strict=False)
         ]
-        self._features, self._metric, self._patience = features, metric, patience
+        self._features, self._protocol = features, protocol
         self._more = {"rng": seed, "n_jobs": n_jobs}
 
     def run(
@@ -196,15 +359,17 @@ class Judge:
         begin, cpu = time.perf_counter(), time.process_time()
         curves: list[Curve] = []
         scores: list[float] = []
-        ended, reason = SETTLED, None
+        ended, reason = CONVERGED, None
         try:
             for fold in range(len(self._folds)):
-                against = None
-                if rival is not None:
-                    against = rival.scores[fold], len(rival.curves[fold])
-                curve, score = self._fit(fold, settings, against, deadline, callback)
+                curve = self._curve(settings)
+                curve.deadline = deadline
+                if rival is None:
+                    curve.whole = True
+                else:
+                    curve.rival = rival.scores[fold], len(rival.curves[fold])
+                scores.append(self._fit(fold, settings, curve, callback))
                 curves.append(curve)
-                scores.append(score)
                 if curve.ended in (BEHIND, TIME):
                     ended = curve.ended
                     break
@@ -212,12 +377,20 @@ class Judge:
             if rival is None:
                 raise
             ended, reason = FAILED, " ".join(str(problem).split()) or "out of memory"
-        spent = time.process_time() - cpu, time.perf_counter() - begin
-        return _judged(number, settings, curves, scores, ended, reason, spent)
+        return _combined(
+            curves,
+            scores,
+            number=number,
+            settings=settings,
+            ended=ended,
+            reason=reason,
+            cpu_seconds=time.process_time() - cpu,
+            seconds=time.perf_counter() - begin,
+        )
 
     def cut_short(self, trial: Trial) -> Trial | None:
         """Return the trial with early stopping; None if the error did not rise."""
-        if self._metric != "rmse":
+        if self._protocol.metric != "rmse":
             return None
         curves = [self._curve(trial.settings) for _ in trial.curves]
         for curve, values in zip(curves, trial.curves, strict=True):
@@ -226,24 +399,23 @@ class Judge:
                 if curve.stops(sweep, value):
                     break
         scores = [curve.score for curve in curves]
-        shorter = _judged(trial.number + 1, trial.settings, curves, scores, SETTLED, None, (0, 0))
+        shorter = _combined(curves, scores, number=trial.number + 1, settings=trial.settings)
         return shorter if shorter.ended == RISEN else None
 
     def _curve(self, settings: Settings) -> Curve:
-        options = fit_options(new_model(settings))
-        return Curve(self._metric, self._patience, options.earliest)
+        earliest = fit_options(new_model(settings)).earliest
+        return Curve(self._protocol.metric, self._protocol.patience, earliest)
 
     def _fit(
         self,
         fold: int,
         settings: Settings,
-        against: tuple[float, int] | None,
-        deadline: float | None,
+        curve: Curve,
         callback: Callable[[int, SweepReport], None],
-    ) -> tuple[Curve, float]:
+    ) -> float:
+        """Fit to the ratings of a fold; return the score."""
         train, held_out = self._folds[fold]
-        model, curve = new_model(settings, **self._more), self._curve(settings)
-        curve.whole, curve.rival, curve.deadline = against is None, against, deadline
+        model = new_model(settings, **self._more)
         curve.n_ratings = train.n_ratings
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -253,37 +425,32 @@ class Judge:
                 callbacks=[curve, lambda report: callback(fold, report)],
                 **used(self._features, settings),
             )
-        return curve, _density(model, held_out) if self._metric == "nlpd" else curve.score
+        if self._protocol.metric != "nlpd":
+            return curve.score
+        users, items, actual = held_out.triples()
+        pairs = held_out.users.ids[users], held_out.items.ids[items]
+        predicted = model.predict_distribution(*pairs, timestamps=held_out.timestamps)
+        return -float(predicted.log_density(actual).mean())
 
 
-def _judged(
-    number: int,
-    settings: Settings,
-    curves: list[Curve],
-    scores: list[float],
-    ended: str,
-    reason: str | None,
-    spent: tuple[float, float],
+def _combined(
+    curves: list[Curve], scores: list[float], *, ended: str = CONVERGED, **more: Any
 ) -> Trial:
     """Combine the folds."""
-    rises = [len(c.values) if c.ended == SETTLED else c.best_sweep for c in curves]
-    if ended == SETTLED and 2 * sum(c.ended == RISEN for c in curves) > len(curves):
+    lengths = [len(c.values) if c.ended == CONVERGED else c.best_sweep for c in curves]
+    if ended == CONVERGED and 2 * sum(c.ended == RISEN for c in curves) > len(curves):
         ended = RISEN
-    whole = bool(curves) and ended != FAILED
+    is_complete = bool(curves) and ended != FAILED
     return Trial(
-        number=number,
-        settings=settings,
-        score=fmean(scores) if whole else float("inf"),
-        rmse=fmean(c.rmse for c in curves) if whole else float("inf"),
+        score=fmean(scores) if is_complete else float("inf"),
+        rmse=fmean(c.rmse for c in curves) if is_complete else float("inf"),
         error=stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
         sweeps=sum(len(c.values) for c in curves),
-        max_sweeps=max(round(median(rises)), 1) if ended == RISEN else None,
+        max_sweeps=max(round(median(lengths)), 1) if ended == RISEN else None,
         ended=ended,
-        cpu_seconds=spent[0],
-        seconds=spent[1],
         curves=tuple(tuple(c.values) for c in curves),
         scores=tuple(scores),
-        reason=reason,
+        **more,
     )
 
 
@@ -296,22 +463,13 @@ def used(features: Mapping[str, T], settings: Mapping[str, object]) -> dict[str,
     return {n: f for n, f in features.items() if n in FEATURES and settings.get(n, True)}
 
 
-def _density(model: HeMF, held_out: Ratings) -> float:
-    users, items, actual = held_out.triples()
-    pairs = held_out.users.ids[users], held_out.items.ids[items]
-    said = model.predict_distribution(*pairs, timestamps=held_out.timestamps)
-    return -float(said.log_density(actual).mean())
-
-
-# ------------------------------------------------------------------------------------------------
-# Trials in a file, a line of JSON each, so that a search goes on where it was stopped.
-
+# -- file of trials ------------------------------------------------------------------------------
 
 _HEAD = b'{"search": {'  # every file of trials begins with this
 
 
 def key_of(settings: Mapping[str, object]) -> str:
-    """Return what equal settings have alike, whatever their order.
+    """Return the same text for equal settings, whatever their order.
 
     >>> key_of({"n_factors": 5, "moods": True}) == key_of({"moods": True, "n_factors": 5})
     True
@@ -320,7 +478,7 @@ def key_of(settings: Mapping[str, object]) -> str:
 
 
 def fingerprint(ratings: Ratings, features: Features) -> str:
-    """Return a hash of all that is learnt from.
+    """Return a hash of ratings and features.
 
     >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> fingerprint(data, {}) == fingerprint(data.select([0]), {})
@@ -344,11 +502,11 @@ def fingerprint(ratings: Ratings, features: Features) -> str:
     return digest(parts())[:16]
 
 
-class Kept:
-    """Trials of a search that were kept before, and a place for more; without a file, no place.
+class TrialLog:
+    """File of trials, a line of JSON each, so that a search continues; without a path, nothing.
 
-    The first line says what search they are of; those of another are an error. A last line that a
-    kill has cut in two is dropped.
+    The first line describes the search; trials of another search are an error. A last line that was
+    cut by a kill is dropped.
     """
 
     def __init__(self, path: Path | None, search: Mapping[str, object]) -> None:
@@ -392,14 +550,14 @@ class Kept:
         return Trial(**numbers | infinite | {"curves": curves, "scores": tuple(line["scores"])})
 
     def find(self, number: int, settings: dict[str, Any]) -> Trial | None:
-        """Return the trial of these settings, if it was kept."""
+        """Return the trial of these settings, if there is one."""
         line = self._found.get(key_of(settings))
         return None if line is None else self._trial(line, number, settings)
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial; when this returns, it is on disk."""
+        """Append a trial; when this returns, it is on disk."""
         if self._log is None:
             return
-        line = trial.plain()
+        line = asdict(trial)
         line |= {n: None for n in ("score", "rmse") if line[n] == float("inf")}
         self._log.append(line)
