@@ -237,7 +237,8 @@ def adopt(
     for name in SIDES:
         clocks.done("prior", name)
         clocks.done("search", name)
-        clocks.last["search", name] += 0.5 * stores[name].n_rows  # not in the call of the prior
+        for event, share in (("search", 0.5), ("covariance", 0.25)):  # not when the prior is due
+            clocks.last[event, name] = clocks.last_done(event, name) + share * stores[name].n_rows
         clocks.ratings[name] = state.seen
         note_refreshed(state, name, np.arange(stores[name].n_rows))
     if moods is not None:
