@@ -9,8 +9,9 @@ from functools import cache
 from typing import Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from hemf._typing import SIDES, AnyArray, BoolArray
+from hemf._typing import SIDES, AnyArray, BoolArray, Float64Array
 from hemf.errors import DataError, ParameterError, row_error
 
 T = TypeVar("T")
@@ -245,3 +246,64 @@ def check_floats(name: str, values: object, *, scalar: bool = False) -> AnyArray
     flat = np.atleast_1d(array)
     check_rows(name, flat, ~np.isfinite(flat), "is not finite")
     return array
+
+
+# -- numbers in files -----------------------------------------------------------------------------
+
+
+LARGEST = 1e15  # of what is standardised, and of counts: squares and products stay finite
+
+
+ROUNDING = 1e-8  # of correlations; what a fit leaves is far below
+
+
+def is_covariance(matrix: Float64Array) -> bool:
+    """Whether a matrix is symmetric and nowhere negative, up to rounding."""
+    allowed = ROUNDING * float(np.abs(matrix).max(initial=0.0))
+    symmetric = bool((np.abs(matrix - matrix.T) <= allowed).all())
+    return symmetric and bool((np.linalg.eigvalsh(matrix) >= -allowed).all())
+
+
+def check_array(
+    where: str,
+    array: AnyArray,
+    dtype: npt.DTypeLike,
+    shape: tuple[int, ...],
+    *,
+    largest: float = np.finfo(np.float64).max,
+) -> None:
+    """Check type and shape of an array, and that its numbers are finite and not too large."""
+    require(
+        array.dtype == dtype and array.shape == shape,
+        f"{where}: an array is {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}",
+    )
+    inside = not array.size or bool(array.min() >= -largest and array.max() <= largest)
+    require(inside, f"{where}: a number is missing, infinite or too large")
+
+
+def is_bounded(array: AnyArray) -> bool:
+    """Whether numbers are finite and not too large to compute with."""
+    return not array.size or bool(np.abs(array).max() <= LARGEST)  # false for NaN
+
+
+def require_positive(where: str, *values: npt.ArrayLike) -> None:
+    """Check that numbers are finite and above 0."""
+    for value in values:
+        positive = bool(np.all(np.isfinite(value)) and np.all(np.greater(value, 0.0)))
+        require(positive, f"{where}: a number that must be above 0 is not")
+
+
+def require(condition: bool, otherwise: str) -> None:
+    """Raise ValueError with this message if the condition does not hold."""
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def check_definite(where: str, matrices: Float64Array) -> None:
+    """Check that matrices are symmetric, can be inverted, and are positive up to rounding."""
+    roots = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    unit = matrices / roots[:, :, None] / roots[:, None, :]
+    symmetric = bool((np.abs(unit - unit.transpose(0, 2, 1)) <= ROUNDING).all())
+    positive = symmetric and bool((np.linalg.eigvalsh(unit) >= -ROUNDING).all())
+    require(positive, f"{where}: a covariance is not positive definite")
+    require(bool(np.isfinite(np.linalg.inv(matrices)).all()), f"{where}: a covariance is singular")

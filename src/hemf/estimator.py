@@ -534,8 +534,9 @@ class HeMF(Parametrised):
         process has replaced it since.
         """
         with self._holder.lock:
-            fit = self._holder.idle_content()
-            save_model(self.get_params(), fit or self._fit, path, expected=expected)
+            if self._holder.state[1] is not None:
+                self._holder.idle_content()  # raises an error in the middle of a call
+            save_model(self.get_params(), self._fit, path, expected=expected)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -62,12 +62,13 @@ class Side:
     """Noise scale of each row; None where all have the same noise."""
     regression: Regression | None = None
     """Regression of the rows on their features; None without any."""
-
-    def __post_init__(self) -> None:
-        # Derived from the communities as they are: no part of the posterior.
-        self._stranger: tuple[Communities, tuple[Float64Array, Float64Array]] | None = None
-        self.folding: object = None
-        self.online_shift: OnlineShift | None = None  # while learning online
+    # Derived from the communities as they are: no part of the posterior.
+    online_shift: OnlineShift | None = field(default=None, init=False, repr=False, compare=False)
+    """Shift of rows while learning online."""
+    folding: object = field(default=None, init=False, repr=False, compare=False)
+    _stranger: tuple[Communities, tuple[Float64Array, Float64Array]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def weights(self) -> Float64Array:

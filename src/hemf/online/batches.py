@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 KEPT = 1000
 """How many batches a model remembers; the oldest are forgotten, and would be applied again."""
@@ -33,12 +33,3 @@ def find(batches: Sequence[Batch], id: str) -> Batch | None:
 def remember(batches: Sequence[Batch], new: Batch) -> tuple[Batch, ...]:
     """Return the batches with one more, the oldest left out where there are too many."""
     return (*batches, new)[-KEPT:]
-
-
-def restore(forms: Iterable[Iterable[Any]]) -> tuple[Batch, ...]:
-    """Make batches again of what a model file says; ValueError if it cannot be."""
-    batches = tuple(Batch(*form) for form in forms)
-    for batch in batches:
-        if not (type(batch.id) is type(batch.digest) is str and type(batch.ratings) is int):
-            raise ValueError("the batches that were applied are damaged")
-    return batches[-KEPT:]

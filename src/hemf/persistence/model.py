@@ -13,51 +13,47 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._files import FileState, expand_home, library_version
-from hemf._typing import SIDES
-from hemf.batch.callbacks import SweepReport
-from hemf.batch.sweep import BatchState
-from hemf.data.ratings import Ratings, Sparse, transpose
-from hemf.data.vocabulary import Vocabulary
-from hemf.engines import engine_class
-from hemf.errors import ModelFileError, ParameterError
-from hemf.model.side import Side
-from hemf.model.state import FittedModel, TrainingRecord
-from hemf.online import batches
-from hemf.online.learner import Fit, Learner
-from hemf.online.state import OnlineState
-from hemf.persistence.archive import (
+from hemf._checks import LARGEST, check_array, check_definite, require, require_positive
+from hemf._files import (
     Archive,
     FileArchive,
+    FileState,
     Members,
     MemoryArchive,
     decoded,
     described,
     encoded,
     encoded_ids,
-    read_array,
+    expand_home,
+    library_version,
     restored,
     write_archive,
 )
-from hemf.persistence.checks import (
-    check_array,
-    check_rated,
-    check_scale,
-    check_side,
-    require,
-    require_positive,
-)
+from hemf._typing import SIDES, DistinctIds, Int64Array
+from hemf.batch.callbacks import SweepReport
+from hemf.batch.sweep import BatchState
+from hemf.data.ratings import Ratings, Sparse, transpose
+from hemf.data.vocabulary import CodedIds, Vocabulary
+from hemf.engines import engine_class
+from hemf.errors import ModelFileError, ParameterError
+from hemf.model.features import HOW_MANY, RATED
+from hemf.model.moods import MoodPosterior, MoodPrior, Moods
+from hemf.model.regression import Regression
+from hemf.model.side import Side
+from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
+from hemf.online.batches import Batch
+from hemf.online.learner import Fit, Learner
+from hemf.online.state import OnlineState
 from hemf.persistence.online import (
+    check_mood_prior,
     describe_given,
-    describe_moods,
     describe_online,
     restore_given,
-    restore_moods,
     restore_online,
 )
 
@@ -84,7 +80,7 @@ def save_model(
     manifest, members = _described(params, fit)
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
     try:
-        _read_fit(MemoryArchive(members), json.loads(text))
+        _read_parts(MemoryArchive(members), json.loads(text))
     except Exception as error:
         raise ModelFileError(
             f"{path} was left as it was: the model is damaged ({error or type(error).__name__}) "
@@ -100,7 +96,7 @@ def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Mem
     state, held_out = model.state, model.held_out
     sides = state.sides if learner is None else learner.state.current_sides()
     # What is learnt online is kept in the order it came, among what is needed to go on.
-    ratings = model.ratings if learner is None else _no_ratings(learner.users, learner.items)
+    ratings = model.record.ratings if learner is None else _no_ratings(learner.users, learner.items)
     if held_out is not None and learner is not None:  # users and items may have come since
         held_out = Ratings.from_any(held_out, users=learner.users, items=learner.items)
     members: Members = {}
@@ -110,8 +106,8 @@ def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Mem
         "library": library_version(),
         "params": {name: _parameter(name, value) for name, value in params.items()},
         "ids": {
-            "user": _describe_ids("user", ratings.users.ids[: ratings.n_users], members),
-            "item": _describe_ids("item", ratings.items.ids[: ratings.n_items], members),
+            "user": _describe_ids("user", ratings.users, ratings.by_user, members),
+            "item": _describe_ids("item", ratings.items, ratings.by_item, members),
         },
         "ratings": described(ratings.by_user, "ratings", members),
         "held_out": described(held_out and held_out.by_user, "held_out", members),
@@ -125,7 +121,7 @@ def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Mem
         },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
         # What is learnt online has them among what is needed to go on.
-        "moods": describe_moods(state.moods if isinstance(state, BatchState) else None, members),
+        "moods": _describe_moods(state.moods, members) if isinstance(state, BatchState) else None,
         "online": learner and describe_online(learner.state, members),
         "coupled": model.coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _SCALE},
@@ -148,8 +144,8 @@ def check_ids(ratings: Ratings) -> None:
     Traceback (most recent call last):
     hemf.errors.DataError: item datetime.date(2024, 2, 29) cannot be saved: ids in a model file ...
     """
-    _describe_ids("user", ratings.users.ids[: ratings.n_users], {})
-    _describe_ids("item", ratings.items.ids[: ratings.n_items], {})
+    _describe_ids("user", ratings.users, ratings.by_user, {})
+    _describe_ids("item", ratings.items, ratings.by_item, {})
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Fit]:
@@ -161,7 +157,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Fit]:
         manifest = _read_manifest(archive, str(path))
         archive.check_sums()  # before any of it is believed
         params = {name: decoded(form) for name, form in manifest["params"].items()}
-        return params, _read_fit(archive, manifest)
+        return params, _fit_of(_read_parts(archive, manifest), archive, manifest)
 
 
 def read_versions(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -233,61 +229,120 @@ def _read_manifest(archive: Archive, path: str) -> dict[str, Any]:
     return manifest
 
 
-def _read_fit(archive: Archive, manifest: dict[str, Any]) -> Fit:
+class _Parts(NamedTuple):
+    """Checked content of a model file."""
+
+    mean: float
+    scale: float
+    rating_range: tuple[float, float] | None
+    ids: dict[str, DistinctIds]
+    ratings: _Table
+    held_out: _Table | None
+    features: dict[str, GivenFeatures]
+    sides: dict[str, Side]
+    plain: dict[str, Any]
+    """Numbers of a batch fit."""
+    moods: _Moods | None
+    online: OnlineState | None
+    batches: tuple[Batch, ...]
+
+
+class _Table(NamedTuple):
+    """Ratings by user, and when they were given."""
+
+    table: Sparse
+    timestamps: Int64Array | None
+
+
+class _Moods(NamedTuple):
+    """Moods of raters after a batch fit, without their times."""
+
+    prior: MoodPrior
+    posterior: MoodPosterior
+    divergence: float
+
+
+def _read_parts(archive: Archive, manifest: dict[str, Any]) -> _Parts:
+    """Read and check all that a model file holds; ValueError if a fit cannot have left it."""
     mean, scale, limits = (decoded(manifest["fitted"][name]) for name in _SCALE)
     check_scale(mean, scale, limits)
-    ratings = _restore_ratings(manifest, archive)
-    # The saved numbers, so that the sums of another machine do not change the last digit.
-    ratings = ratings.with_scale(mean, scale)
-    held_out = _restore_held_out(manifest, archive, ratings)
+    ids = {side: _read_ids(side, manifest["ids"][side], archive) for side in SIDES}
+    shape = len(ids["user"]), len(ids["item"])
+    ratings = _read_table(manifest["ratings"], manifest["timestamps"], archive, shape)
+    held_out = None
+    if manifest["held_out"] is not None:
+        times = manifest["held_out_timestamps"]
+        held_out = _read_table(manifest["held_out"], times, archive, shape)
     features = {
         side: restore_given(form, side, archive) for side, form in manifest["features"].items()
     }
     sides = {side: restored(Side, manifest["sides"][side], archive) for side in SIDES}
-    user, item = sides["user"], sides["item"]
     is_online = manifest["online"] is not None
-    check_side(user, "user", ratings.n_users, is_online=is_online)
-    check_side(item, "item", ratings.n_items, is_online=is_online)
+    for side, n_rows in zip(SIDES, shape, strict=True):
+        check_side(sides[side], side, n_rows, is_online=is_online)
     check_rated(sides, is_online=is_online)
+    user, item = sides["user"], sides["item"]
     require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
-    dtype = user.moments.mean.dtype
-    require(item.moments.mean.dtype == dtype, "the sides differ in their type")
+    require(user.moments.mean.dtype == item.moments.mean.dtype, "the sides differ in their type")
+    plain = {name: decoded(form) for name, form in manifest["state"].items()}
+    moods = online = None
+    if is_online:
+        online = restore_online(manifest["online"], sides, archive)
+        require_positive("state", online.noise, online.unit)
+    else:
+        plain |= {name: float(plain[name]) for name in ("noise", "unit")}
+        require_positive("state", plain["noise"], plain["unit"])
+        if manifest["moods"] is not None:
+            require(ratings.timestamps is not None, "it has moods, and no times")
+            moods = _read_moods(manifest["moods"], archive)
+    batches = tuple(Batch(*form) for form in manifest["batches"])
+    for batch in batches:
+        whole = type(batch.id) is type(batch.digest) is str and type(batch.ratings) is int
+        require(whole, "the batches that were applied are damaged")
+    return _Parts(
+        mean, scale, limits, ids, ratings, held_out, features, sides, plain, moods, online, batches
+    )
+
+
+def _fit_of(parts: _Parts, archive: Archive, manifest: dict[str, Any]) -> Fit:
+    """Return the fit with this content."""
+    users, items = (_vocabulary(parts.ids[side]) for side in SIDES)
+    # The saved numbers, so that the sums of another machine do not change the last digit.
+    ratings = _ratings_of(parts.ratings, users, items).with_scale(parts.mean, parts.scale)
     learner: Learner | None = None
     state: BatchState | OnlineState
-    if is_online:
-        state = restore_online(manifest["online"], sides, archive)
-        learner = Learner(state, ratings.users, ratings.items)
+    if parts.online is not None:
+        state = parts.online
+        learner = Learner(state, users, items)
     else:
-        plain = {name: decoded(form) for name, form in manifest["state"].items()}
-        plain |= {name: float(plain[name]) for name in ("noise", "unit")}
-        has_moods = manifest["moods"] is not None
-        if has_moods and ratings.timestamps is None:
-            raise ValueError("it has moods, and no times")
         engine = engine_class("threads").load(
             ratings,
-            dtype=dtype.type,
+            dtype=parts.sides["user"].moments.mean.dtype.type,
             n_jobs=decoded(manifest["params"]["n_jobs"]),
-            sessions=has_moods,
+            sessions=parts.moods is not None,
         )
-        state = BatchState(sides=sides, engine=engine, **plain)
-        if has_moods:
-            restore_moods(manifest["moods"], state, archive)
-    require_positive("state", state.noise, state.unit)
+        state = BatchState(sides=parts.sides, engine=engine, **parts.plain)
+        if parts.moods is not None:
+            moods = state.ratings.start_moods()
+            assert moods is not None
+            fits = moods.times.shape == parts.moods.posterior.mean.shape
+            require(fits, "it has moods of other sessions")
+            state.moods = replace(moods, **parts.moods._asdict())
     model = FittedModel(
         components={"ratings": state},
         record=learner or TrainingRecord(ratings),
-        mean=mean,
-        scale=scale,
-        rating_range=limits,
+        mean=parts.mean,
+        scale=parts.scale,
+        rating_range=parts.rating_range,
         coupled=bool(manifest["coupled"]),
-        features=features,
-        held_out=held_out,
+        features=parts.features,
+        held_out=None if parts.held_out is None else _ratings_of(parts.held_out, users, items),
     )
     return Fit(
         model,
         history=[restored(SweepReport, form, archive) for form in manifest["history"]],
         converged=bool(decoded(manifest["converged"])),
-        batches=batches.restore(manifest["batches"]),
+        batches=parts.batches,
         learner=learner,
     )
 
@@ -297,50 +352,53 @@ def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
     return Ratings.from_rows(users, items, nothing, nothing, np.empty(0, np.float32))
 
 
-def _restore_ratings(manifest: dict[str, Any], archive: Archive) -> Ratings:
-    users, items = (_restore_ids(side, manifest["ids"][side], archive) for side in SIDES)
-    table = _restore_table(manifest["ratings"], archive, len(users), len(items))
-    timestamps = _restore_timestamps(manifest["timestamps"], archive, table)
-    return Ratings(users, items, table, transpose(table, len(items)), timestamps)
+def _ratings_of(read: _Table, users: Vocabulary, items: Vocabulary) -> Ratings:
+    by_item = transpose(read.table, len(items))
+    return Ratings(users, items, read.table, by_item, read.timestamps)
 
 
-def _restore_held_out(
-    manifest: dict[str, Any], archive: Archive, ratings: Ratings
-) -> Ratings | None:
-    if manifest["held_out"] is None:
-        return None
-    table = _restore_table(manifest["held_out"], archive, ratings.n_users, ratings.n_items)
-    timestamps = _restore_timestamps(manifest["held_out_timestamps"], archive, table)
-    by_item = transpose(table, ratings.n_items)
-    return Ratings(ratings.users, ratings.items, table, by_item, timestamps)
-
-
-def _restore_timestamps(form: Any, archive: Archive, table: Sparse) -> NDArray[np.int64] | None:
-    if form is None:
-        return None
-    timestamps = read_array(archive, form["array"])
-    check_array("ratings", timestamps, np.int64, (table.values.size,))
-    return timestamps
-
-
-def _restore_table(form: Any, archive: Archive, n_users: int, n_items: int) -> Sparse:
+def _read_table(form: Any, times: Any, archive: Archive, shape: tuple[int, int]) -> _Table:
     table = restored(Sparse, form, archive)
     indptr, indices = table.indptr, table.indices
     n_ratings = (table.values.size,)
-    check_array("ratings", indptr, np.int64, (n_users + 1,))
+    check_array("ratings", indptr, np.int64, (shape[0] + 1,))
     check_array("ratings", indices, np.int32, n_ratings)
     single = table.values.dtype == np.float32
     check_array("ratings", table.values, np.float32 if single else np.float64, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
     ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
     require(ordered, "ratings: rows overlap")
-    inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < n_items)
+    inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < shape[1])
     require(inside, "ratings: one is of an item that is not there")
-    return table
+    if times is None:
+        return _Table(table, None)
+    timestamps = archive.array(times["array"])
+    check_array("ratings", timestamps, np.int64, n_ratings)
+    return _Table(table, timestamps)
 
 
-def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
-    """Put the ids of a side among the members, and return the way they are kept."""
+def _describe_moods(moods: Moods | None, members: Members) -> dict[str, Any] | None:
+    if moods is None:
+        return None
+    return {
+        "prior": described(moods.prior, "moods/prior", members),
+        "posterior": described(moods.posterior, "moods", members),
+        "divergence": encoded(moods.divergence),
+    }
+
+
+def _read_moods(form: dict[str, Any], archive: Archive) -> _Moods:
+    prior = restored(MoodPrior, form["prior"], archive)
+    posterior = restored(MoodPosterior, form["posterior"], archive)
+    check_mood_prior(prior)
+    for array in vars(posterior).values():
+        check_array("moods", array, np.float64, (posterior.mean.size,), largest=LARGEST)
+    return _Moods(prior, posterior, float(decoded(form["divergence"])))
+
+
+def _describe_ids(side: str, vocabulary: Vocabulary, table: Sparse, members: Members) -> str:
+    """Put the ids of a table's rows among the members, and return the way they are kept."""
+    ids = vocabulary.ids[: table.indptr.size - 1]
     if ids.dtype == np.int64:
         members[f"{side}/ids.npy"] = ids
         return "integers"
@@ -358,19 +416,17 @@ def _describe_ids(side: str, ids: NDArray[Any], members: Members) -> str:
     return "values"
 
 
-def _restore_ids(side: str, kept_as: str, archive: Archive) -> Vocabulary:
-    from hemf.data.vocabulary import CodedIds
-
-    distinct: Any
+def _read_ids(side: str, kept_as: str, archive: Archive) -> DistinctIds:
+    distinct: DistinctIds
     if kept_as == "integers":
-        distinct = read_array(archive, f"{side}/ids.npy")
+        distinct = archive.array(f"{side}/ids.npy")
         check_array(side, distinct, np.int64, (distinct.size,))
         n_different = np.unique(distinct).size
     elif kept_as == "text":
         import pyarrow as pa
 
-        ends = read_array(archive, f"{side}/ids-ends.npy")
-        text = read_array(archive, f"{side}/ids-text.npy")
+        ends = archive.array(f"{side}/ids-ends.npy")
+        text = archive.array(f"{side}/ids-text.npy")
         check_array(side, ends, np.int64, (max(ends.size, 1),))
         check_array(side, text, np.uint8, (text.size,))
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(text)]
@@ -383,6 +439,10 @@ def _restore_ids(side: str, kept_as: str, archive: Archive) -> Vocabulary:
         distinct = np.fromiter(values, object, count=len(values))
         n_different = len(set(values))
     require(n_different == len(distinct), f"{side}: an id is there twice")
+    return distinct
+
+
+def _vocabulary(distinct: DistinctIds) -> Vocabulary:
     vocabulary = Vocabulary()
     vocabulary.add_coded(CodedIds(np.arange(len(distinct), dtype=np.int32), distinct))
     return vocabulary
@@ -395,3 +455,113 @@ def _parameter(name: str, value: Any) -> Any:
         return encoded(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError as error:
         raise ParameterError(f"{name}={value!r} cannot be saved: {error}", value=value) from None
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+_MIN_KAPPA = 1e-12
+_MAX_INFORMATION = 1e6  # of a row's information weight, which is about 1 at most
+
+
+def check_scale(mean: Any, scale: Any, ends: Any) -> None:
+    """Check mean, scale and range of the ratings."""
+    require(np.isfinite(mean), f"the mean of the ratings is {mean}")
+    require_positive("scale of the ratings", scale)
+    ordered = ends is None or bool(np.isfinite(ends).all() and ends[0] <= ends[1])
+    require(ordered, f"the range of the ratings is {ends}")
+
+
+def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
+    """Hold every array against the shape and type that `hemf.model` documents."""
+    layout, (count, order) = side.layout, side.communities.mean.shape
+    covariances, total = side.communities.dof.size, layout.total
+    require(order == total - (layout.pinned >= 0), f"{name}: its communities are of other factors")
+    require(layout.pinned in (-1, SIDES.index(name)), f"{name}: it has a wrong {layout}")
+    require(covariances in (1, count), f"{name}: {covariances} covariances for {count}")
+    storage = side.moments.mean.dtype
+    require(storage in (np.float32, np.float64), f"{name}: its factors are {storage}")
+    by_row: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+        (side.membership, (n_rows, count)),
+        (side.moments.mean, (n_rows, total)),
+        (side.moments.second, (n_rows, total * (total + 1) // 2)),
+    ]
+    for array, shape in by_row:
+        check_array(name, array, storage, shape, largest=LARGEST)
+        require(array.flags.c_contiguous, f"{name}: an array is transposed")
+    shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+        (side.prior.centre, (order,)),
+        (side.prior.scale, (order, order)),
+        (side.statistics.size, (count,)),
+        (side.statistics.first, (count, order)),
+        (side.statistics.scatter, (covariances, order, order)),
+        (side.communities.sticks.taken, (count,)),
+        (side.communities.sticks.left, (count,)),
+        (side.communities.mean, (count, order)),
+        (side.communities.kappa, (count,)),
+        (side.communities.scale, (covariances, order, order)),
+        (side.communities.dof, (covariances,)),
+    ]
+    if side.noise_scales is not None:
+        shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
+    if side.regression is not None:
+        rows = side.regression.design.n_rows
+        require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
+        _check_regression(side.regression, name, rows, order)
+    for array, shape in shared:
+        check_array(name, array, np.float64, shape, largest=LARGEST)
+    _check_numbers(side, name)
+
+
+def check_rated(sides: dict[str, Side], *, is_online: bool) -> None:
+    """Check that implicit features are of the rows of the other side.
+
+    Online, rows may have come since the features' coefficients were learnt.
+    """
+    for name, other in (SIDES, SIDES[::-1]):
+        regression = sides[name].regression
+        if regression is None or RATED not in regression.design.names:
+            continue
+        widths = dict(zip(regression.design.names, regression.design.widths.tolist(), strict=True))
+        rows, rated = sides[other].n_rows, widths[RATED]
+        fits = rated == rows or (is_online and 0 <= rated <= rows)
+        require(fits, f"{name}: its features are of {other}s that are not there")
+        require(widths[HOW_MANY] == 2, f"{name}: its features of counts are damaged")
+        last = regression.design.names[-2:] == (RATED, HOW_MANY)
+        require(last, f"{name}: its features are in another order")
+
+
+def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
+    design = regression.design
+    check_array(name, design.widths, np.int64, (len(design.names),))
+    check_array(name, design.indptr, np.int64, (n_rows + 1,))
+    check_array(name, design.indices, np.int32, (design.values.size,))
+    shape = (design.values.size,)
+    check_array(name, design.values, design.values.dtype, shape, largest=LARGEST)
+    design.matrix.check_format(full_check=True)
+    require(bool((design.widths >= 0).all()), f"{name}: its features have less than no columns")
+    form = (design.n_columns, order)
+    check_array(name, regression.coefficients, np.float64, form, largest=LARGEST)
+    check_array(name, regression.precision, np.float64, design.widths.shape)
+    check_array(name, regression.covariance.trace, np.float64, design.widths.shape)
+    check_array(name, regression.information, np.float64, (n_rows,), largest=_MAX_INFORMATION)
+    check_array(name, regression.leverage, np.float64, (n_rows,), largest=LARGEST**2)
+    require(
+        bool((regression.information >= 0.0).all()), f"{name}: an information weight is below 0"
+    )
+    require(bool((regression.leverage >= 0.0).all()), f"{name}: a leverage is below 0")
+    require_positive(name, regression.precision)
+
+
+def _check_numbers(side: Side, name: str) -> None:
+    """Refuse what no fit can have ended in."""
+    prior, both, scales = side.prior, side.communities, side.noise_scales
+    require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
+    require_positive(name, prior.concentration, prior.mean_scale, prior.dof)
+    require_positive(name, both.kappa, both.dof, both.sticks.taken, both.sticks.left)
+    require(bool((both.kappa >= _MIN_KAPPA).all()), f"{name}: a community has κ of 0")
+    for scale in (prior.scale[None], both.scale):
+        require_positive(name, np.diagonal(scale, axis1=1, axis2=2))
+        check_definite(name, scale)
+    if scales is not None:  # noise has an expectation for shapes above 1 only
+        require_positive(name, scales.prior_shape - 1.0, scales.shape - 1.0, scales.rate)

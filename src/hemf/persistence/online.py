@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from hemf._checks import LARGEST, check_array, is_bounded, is_covariance, require
+from hemf._files import (
+    Archive,
+    Members,
+    decoded,
+    described,
+    encoded,
+    encoded_ids,
+    restored,
+)
 from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
@@ -26,21 +36,9 @@ from hemf.online.guards import Outlier, Watch
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState, RowFeatures
 from hemf.online.store import OF_FEATURES, History, RatingBook, RowArrays, RowStore
-from hemf.persistence.archive import (
-    Archive,
-    Members,
-    decoded,
-    described,
-    encoded,
-    encoded_ids,
-    read_array,
-    restored,
-)
-from hemf.persistence.checks import LARGEST, check_array, is_bounded, is_covariance, require
 
 if TYPE_CHECKING:
-    from hemf.batch.sweep import BatchState
-    from hemf.model.moods import MoodPrior, Moods
+    from hemf.model.moods import MoodPrior
 
 
 _SIDES = ("user", "item")
@@ -96,7 +94,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     """Make a state again of what `describe_online` returned, and of its sides."""
     options = _restore_options(form["options"])
     book = RatingBook()
-    values = read_array(archive, "online/book.npy")
+    values = archive.array("online/book.npy")
     is_book = values.dtype in (np.float32, np.float64) and values.ndim == 1
     require(is_book, "the book of ratings is damaged")
     require(bool(np.isfinite(values).all()), "a rating is missing or infinite")
@@ -225,7 +223,7 @@ def _restore_store(
             return np.zeros((side.n_rows, 0))  # files without features may be older than these
         if what in ("leverage", "information") and f"online/{name}/{what}.npy" not in archive.names:
             return np.zeros(side.n_rows)  # so may those with features
-        return read_array(archive, f"online/{name}/{what}.npy")
+        return archive.array(f"online/{name}/{what}.npy")
 
     store = RowStore(
         side.layout,
@@ -301,7 +299,7 @@ def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -
 def _restore_recent(
     sides: dict[str, Side], book: RatingBook, archive: Archive
 ) -> NDArray[np.int64]:
-    recent = read_array(archive, "online/recent.npy")
+    recent = archive.array("online/recent.npy")
     require(
         recent.dtype == np.int64 and recent.ndim == 2 and recent.shape[1] == 3,
         f"its recent ratings are {recent.dtype} {recent.shape}",
@@ -314,7 +312,7 @@ def _restore_recent(
 
 
 def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[Any]:
-    table = read_array(archive, f"online/{side}/{name}.npy")
+    table = archive.array(f"online/{side}/{name}.npy")
     if name == "rotated_means":
         right = table.ndim == 2 and table.shape[0] <= of.n_rows
         right = right and table.shape[1] == of.layout.total and table.dtype == np.float64
@@ -460,7 +458,7 @@ def restore_row_features(
         if own.regression is None:
             continue
         at, order, store = f"online/{side}/features", own.layout.order, state.stores[side]
-        parts = tuple(read_array(archive, f"{at}-{name}.npy") for name in _PARTS)
+        parts = tuple(archive.array(f"{at}-{name}.npy") for name in _PARTS)
         width = given_part(own.regression.design).shape[1]
         given = csr_array(parts, shape=(own.n_rows, width))
         given.check_format(full_check=True)
@@ -476,8 +474,8 @@ def restore_row_features(
 
 
 def _restore_rest(at: str, number: int, order: int, archive: Archive) -> UnknownFeatures:
-    average = read_array(archive, f"{at}-average-{number}.npy")
-    spread = read_array(archive, f"{at}-spread-{number}.npy")
+    average = archive.array(f"{at}-average-{number}.npy")
+    spread = archive.array(f"{at}-spread-{number}.npy")
     check_array(at, average, np.float64, (order,), largest=LARGEST)
     check_array(at, spread, np.float64, (order, order), largest=LARGEST)
     if not is_covariance(spread):
@@ -491,40 +489,6 @@ def _restore_rest(at: str, number: int, order: int, archive: Archive) -> Unknown
 
 _SITTINGS = ("table", "moods", "time", "links")
 _RATERS = ("last", "smoothed")
-
-
-def describe_moods(moods: Moods | None, members: Members) -> dict[str, Any] | None:
-    """Return the JSON form of moods, if there are any."""
-    if moods is None:
-        return None
-    return {
-        "prior": described(moods.prior, "moods/prior", members),
-        "posterior": described(moods.posterior, "moods", members),
-        "divergence": encoded(moods.divergence),
-    }
-
-
-def restore_moods(
-    form: dict[str, Any],
-    state: BatchState,
-    archive: Archive,
-) -> None:
-    """Give a state again the moods that `describe_moods` told of."""
-    from hemf.model.moods import MoodPosterior, MoodPrior
-
-    start = state.ratings.start_moods()
-    assert start is not None
-    prior = restored(MoodPrior, form["prior"], archive)
-    posterior = restored(MoodPosterior, form["posterior"], archive)
-    for name, array in vars(posterior).items():
-        fits = array.dtype == np.float64 and array.shape == start.times.shape
-        if not (fits and is_bounded(array)):
-            raise ValueError(
-                f"moods: their {name} is {array.dtype} {array.shape}, or not all there"
-            )
-    _check_prior(prior)
-    divergence = float(decoded(form["divergence"]))
-    state.moods = replace(start, prior=prior, posterior=posterior, divergence=divergence)
 
 
 def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[str, Any] | None:
@@ -547,12 +511,12 @@ def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) ->
     from hemf.model.moods import MoodPrior
 
     prior = restored(MoodPrior, form["prior"], archive)
-    _check_prior(prior)
+    check_mood_prior(prior)
     moods = OnlineMoods.none(users.moments.mean.dtype, prior)
     moods.learnt_at = int(form["learnt_at"])
-    n = read_array(archive, "online/moods/time.npy").size
+    n = archive.array("online/moods/time.npy").size
     for name in (*_SITTINGS, *_RATERS):
-        array, like = read_array(archive, f"online/moods/{name}.npy"), getattr(moods, name)
+        array, like = archive.array(f"online/moods/{name}.npy"), getattr(moods, name)
         shape = (n if name in _SITTINGS else users.n_rows, *like.shape[1:])
         if array.dtype != like.dtype or array.shape != shape or not is_bounded(array):
             raise ValueError(
@@ -566,7 +530,7 @@ def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) ->
 
 def restore_sittings(history: History, moods: OnlineMoods, name: str, archive: Archive) -> None:
     """Give the ratings of a history, which is fresh from the file, their sittings again."""
-    sittings, n = read_array(archive, f"online/{name}/sittings.npy"), int(moods.used[0])
+    sittings, n = archive.array(f"online/{name}/sittings.npy"), int(moods.used[0])
     right = sittings.dtype == np.int32 and sittings.shape == history.other.shape
     # What is out of range here would be out of bounds in compiled code.
     if not right or (sittings.size and not 0 <= int(sittings.min()) <= int(sittings.max()) < n):
@@ -574,7 +538,8 @@ def restore_sittings(history: History, moods: OnlineMoods, name: str, archive: A
     history.sitting, history.has_sittings = sittings.copy(), True
 
 
-def _check_prior(prior: MoodPrior) -> None:
+def check_mood_prior(prior: MoodPrior) -> None:
+    """Check the hyper-parameters of moods."""
     if not (0.0 <= prior.persistence < 1.0 and prior.variance > 0.0 and prior.extra > 0.0):
         raise ValueError(f"moods: their prior is {prior}")
 
@@ -614,7 +579,7 @@ def restore_given(form: dict[str, Any], side: str, archive: Archive) -> GivenFea
     )
     ids = [decoded(part) for part in json.loads(archive.read(f"{at}/newcomers.json"))]
     data, indices, indptr = (
-        read_array(archive, f"{at}/newcomers-{name}.npy") for name in ("data", "indices", "indptr")
+        archive.array(f"{at}/newcomers-{name}.npy") for name in ("data", "indices", "indptr")
     )
     shape = (len(ids), sum(encoder.blocks.values()))
     rows = csr_array((data, indices, indptr), shape=shape)

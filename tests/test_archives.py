@@ -14,16 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hemf import _files
+from hemf._files import FileArchive, decoded, encoded, replacing, write_archive
 from hemf.errors import ModelFileError
-from hemf.persistence import archive
-from hemf.persistence.archive import (
-    FileArchive,
-    decoded,
-    encoded,
-    read_array,
-    replacing,
-    write_archive,
-)
 
 PLAIN = (
     st.none()
@@ -108,7 +101,7 @@ def test_a_value_without_a_form_is_refused(value):
 def test_arrays_come_back_to_the_bit(array, tmp_path):
     write_archive(tmp_path / "a", {"x.npy": array})
     with open(tmp_path / "a", "rb") as found:
-        back = read_array(FileArchive(found), "x.npy")
+        back = FileArchive(found).array("x.npy")
     assert back.dtype == array.dtype
     assert back.shape == array.shape
     assert back.tobytes() == array.tobytes()
@@ -118,7 +111,7 @@ def test_arrays_come_back_to_the_bit(array, tmp_path):
 def test_arrays_of_the_other_byte_order_are_turned_round(tmp_path):
     write_archive(tmp_path / "a", {"x.npy": np.arange(3, dtype=">f8")})
     with open(tmp_path / "a", "rb") as found:
-        back = read_array(FileArchive(found), "x.npy")
+        back = FileArchive(found).array("x.npy")
     assert back.dtype == np.float64
     assert back.dtype.isnative
     assert back.tolist() == [0.0, 1.0, 2.0]
@@ -150,7 +143,7 @@ def test_reading_takes_no_second_copy_of_a_large_array(tmp_path):
     write_archive(tmp_path / "a", {"x.npy": np.zeros(8 << 20)})
     tracemalloc.start()
     with open(tmp_path / "a", "rb") as found:
-        read_array(FileArchive(found), "x.npy")
+        FileArchive(found).array("x.npy")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 70 << 20
@@ -161,7 +154,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(room, tmp_path, monkey
     path = tmp_path / "a.hemf"
     write_archive(path, {"x.npy": np.zeros(1000)})
     before = path.read_bytes()
-    monkeypatch.setattr(archive, "open", lambda *a: FullDisk(room, *a), raising=False)
+    monkeypatch.setattr(_files, "open", lambda *a: FullDisk(room, *a), raising=False)
     with pytest.raises(ModelFileError, match=r"a\.hemf could not be saved: No space left") as info:
         write_archive(path, {"x.npy": np.ones(1000), "y.npy": np.ones(1000)})
     assert isinstance(info.value, OSError)
@@ -176,7 +169,7 @@ def test_a_disk_that_is_full_only_at_the_end_leaves_the_old_file(tmp_path, monke
     def fail(number):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(archive.os, "fsync", fail)
+    monkeypatch.setattr(_files.os, "fsync", fail)
     with pytest.raises(ModelFileError, match="No space left"):
         write_archive(path, {"x.npy": np.ones(10)})
     assert path.read_bytes() == b"old"
@@ -217,7 +210,7 @@ def test_a_crash_in_the_middle_leaves_the_old_file(tmp_path):
     path.write_bytes(b"old")
     crash = (
         "import os, sys\n"
-        "from hemf.persistence.archive import replacing\n"
+        "from hemf._files import replacing\n"
         "with replacing(sys.argv[1]) as stream:\n"
         "    stream.write(b'new' * 100_000)\n"
         "    os._exit(3)\n"
