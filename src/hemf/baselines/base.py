@@ -28,6 +28,11 @@ class RatedIds(NamedTuple):
     ids: Vocabulary
     rated: BoolArray
 
+    @property
+    def n_rows(self) -> int:
+        """Number of ids."""
+        return self.rated.size
+
     def find(self, ids: IdsLike) -> AnyArray:
         """Return the row of each id, -1 for unknown ids."""
         rows = self.ids.rows(ids)
@@ -45,17 +50,6 @@ class Trained:
     mean: float
     limits: Limits
 
-    @property
-    def known(self) -> tuple[KnownIds, KnownIds]:
-        """Ids of users and of items."""
-        users, items = self.users, self.items
-        return KnownIds(users.ids, users.find), KnownIds(items.ids, items.find)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of users and of items."""
-        return self.users.rated.size, self.items.rated.size
-
     def clip(self, mean: Float64Array) -> Float64Array:
         """Return ratings given their differences from the mean."""
         mean = self.mean + mean
@@ -70,16 +64,31 @@ def rated_ids(data: Ratings) -> tuple[RatedIds, RatedIds]:
     )
 
 
+class Rows(Protocol):
+    """Ids of one side and their rows."""
+
+    @property
+    def ids(self) -> Vocabulary:
+        """Ids; later ones may have no row."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def find(self, ids: IdsLike) -> AnyArray:
+        """Return the row of each id, -1 for unknown ids."""
+
+
 class FitState(Protocol):
-    """What a fit leaves."""
+    """Result of a fit."""
 
     @property
-    def known(self) -> tuple[KnownIds, KnownIds]:
-        """Ids of users and of items that have ratings."""
+    def users(self) -> Rows:
+        """Users."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Number of users and of items."""
+    def items(self) -> Rows:
+        """Items."""
 
     @property
     def mean(self) -> float:
@@ -112,7 +121,15 @@ class Estimator(Parametrised, Generic[State, Report]):
 
     def _find(self, users: IdsLike, items: IdsLike, unknown: str) -> Pairs:
         """Return the rows of pairs of ids."""
-        return find_pairs(users, items, *self._fitted().known, unknown)
+        state = self._fitted()
+        known = [KnownIds(side.ids, side.find) for side in (state.users, state.items)]
+        return find_pairs(users, items, known[0], known[1], unknown)
+
+    @staticmethod
+    def _answer(pairs: Pairs, *parts: AnyArray) -> AnyArray | tuple[AnyArray, ...]:
+        """Return the answer of `predict`: numbers for a single pair, a tuple of several parts."""
+        answer = tuple(part[0] for part in parts) if pairs.is_single else parts
+        return answer[0] if len(answer) == 1 else answer
 
     def _fitted(self) -> State:
         if not hasattr(self, "state_"):
@@ -126,12 +143,12 @@ class Estimator(Parametrised, Generic[State, Report]):
     @property
     def n_users_(self) -> int:
         """Number of users."""
-        return self._fitted().shape[0]
+        return self._fitted().users.n_rows
 
     @property
     def n_items_(self) -> int:
         """Number of items."""
-        return self._fitted().shape[1]
+        return self._fitted().items.n_rows
 
     @property
     def n_sweeps_(self) -> int:

@@ -21,10 +21,18 @@ from hemf._checks import (
     check_rating_range,
     check_rng,
 )
-from hemf._typing import Array, Float32Array, Float64Array, IdsLike, Int32Array, RatingsLike
+from hemf._typing import (
+    AnyArray,
+    Array,
+    Float32Array,
+    Float64Array,
+    IdsLike,
+    Int32Array,
+    RatingsLike,
+)
 from hemf.baselines.base import Callbacks, Clock, Estimator, Limits, RatingRange
 from hemf.batch.inputs import validation_pairs
-from hemf.data.pairs import KnownIds, check_ratings_in_range
+from hemf.data.pairs import check_ratings_in_range
 from hemf.data.ratings import drop_unrated_ids, read_in_order
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import CodedIds, Vocabulary
@@ -319,7 +327,7 @@ class SGD(Estimator["Descent", EpochReport]):
         *,
         return_known: bool = False,
         unknown: str = "prior",
-    ) -> Float64Array | tuple[Float64Array, npt.NDArray[np.bool_]]:
+    ) -> AnyArray | tuple[AnyArray, ...]:
         """Return the expected rating of each pair; ids as in `HeMF.predict`.
 
         With ``return_known`` also whether both ids are known. Unknown ids have no offset and no
@@ -328,8 +336,7 @@ class SGD(Estimator["Descent", EpochReport]):
         return_known = check_bool("return_known", return_known)
         state, pairs = self._fitted(), self._find(users, items, unknown)
         expected = state.predict(pairs.users, pairs.items)
-        answer = (expected[0], pairs.known[0]) if pairs.is_single else (expected, pairs.known)
-        return answer if return_known else answer[0]
+        return self._answer(pairs, expected, *([pairs.known] if return_known else []))
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -397,20 +404,20 @@ class Side:
     ) -> None:
         self.ids = ids
         self.rows: Array = np.empty((0, 1 + n_factors), dtype)
-        self.count = len(ids)
+        self.n_rows = len(ids)
         self._scale = start_scale
         self._rng = np.random.default_rng(seed)
-        self.reserve(self.count)
+        self.reserve(self.n_rows)
 
     @property
     def used(self) -> Array:
         """Rows of the ids."""
-        return self.rows[: self.count]
+        return self.rows[: self.n_rows]
 
     def find(self, ids: IdsLike) -> Int32Array:
         """Return the row of each id, -1 for unknown ids."""
         rows = self.ids.rows(ids)
-        rows[rows >= self.count] = -1
+        rows[rows >= self.n_rows] = -1
         return rows.astype(np.int32)
 
     def number(self, coded: CodedIds) -> Int32Array:
@@ -462,17 +469,6 @@ class Descent:
     scale: float
     """Unit of the errors."""
     seen: Seen
-
-    @property
-    def known(self) -> tuple[KnownIds, KnownIds]:
-        """Ids of users and of items."""
-        users, items = self.users, self.items
-        return KnownIds(users.ids, users.find), KnownIds(items.ids, items.find)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of users and of items."""
-        return self.users.count, self.items.count
 
     @property
     def mean(self) -> float:
@@ -549,15 +545,15 @@ class Descent:
         highest = np.maximum.accumulate(np.append(before.highest, ratings))
         expected = np.empty(n if predict else 0)
         old = [side.rows[rows] for side, rows in zip(sides, touched, strict=True)]
-        counts = self.shape
+        counts = self.users.n_rows, self.items.n_rows
         try:
             user_rows, item_rows = touched[0][users.codes], touched[1][items.codes]
             self._descend(schedule, user_rows, item_rows, ratings, means, expected, seconds)
             self._check_finite(*touched)
             for side, coded, rows in zip(sides, (users, items), touched, strict=True):
-                if rows.max() >= side.count:
+                if rows.max() >= side.n_rows:
                     side.ids.add_coded(coded)
-                    side.count = len(side.ids)
+                    side.n_rows = len(side.ids)
             self.seen = Seen(
                 float(lowest[-1]),
                 float(highest[-1]),
@@ -568,7 +564,7 @@ class Descent:
         except BaseException:
             # New ids stay in the vocabulary, but rows from the old count on are unknown.
             for side, rows, values, count in zip(sides, touched, old, counts, strict=True):
-                side.rows[rows], side.count = values, count
+                side.rows[rows], side.n_rows = values, count
             self.seen = before
             raise
         return _clip(expected, lowest[:-1], highest[:-1]) if predict else expected
@@ -590,7 +586,7 @@ class Descent:
         steps = schedule.steps(self.seen.updates, len(ratings))
         given = (
             user_rows, item_rows, ratings, means, self.scale, steps, schedule.offset_penalty,
-            schedule.factor_penalty, users.rows, items.rows, users.count, items.count, expected,
+            schedule.factor_penalty, users.rows, items.rows, users.n_rows, items.n_rows, expected,
         )  # fmt: skip
         if seconds is None:
             descend.compiled(users.rows.dtype)(*given)

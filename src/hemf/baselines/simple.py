@@ -15,7 +15,7 @@ from hemf._checks import (
     check_rating_range,
     resolve_rating_range,
 )
-from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, RatingsLike
+from hemf._typing import AnyArray, Float64Array, IdsLike, RatingsLike
 from hemf.baselines.base import Callbacks, Clock, Estimator, RatingRange, Trained, rated_ids
 from hemf.baselines.sgd import EpochReport
 from hemf.data.ratings import Ratings
@@ -115,14 +115,13 @@ class Bias(Estimator[Biases, EpochReport]):
         *,
         return_known: bool = False,
         unknown: str = "prior",
-    ) -> Float64Array | tuple[Float64Array, BoolArray]:
+    ) -> AnyArray | tuple[AnyArray, ...]:
         """Return the expected rating of each pair; see `SGD.predict`."""
         return_known = check_bool("return_known", return_known)
         state, pairs = self._fitted(), self._find(users, items, unknown)
         expected = state.mean + state.user_bias[pairs.users] + state.item_bias[pairs.items]
         expected = expected if state.limits is None else np.clip(expected, *state.limits)
-        answer = (expected[0], pairs.known[0]) if pairs.is_single else (expected, pairs.known)
-        return answer if return_known else answer[0]
+        return self._answer(pairs, expected, *([pairs.known] if return_known else []))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

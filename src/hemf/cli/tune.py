@@ -32,9 +32,17 @@ class Criterion(StrEnum):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How candidates are compared and when the search ends, options of a command."""
+class SearchOptions:
+    """What is tried, how candidates are compared, and when the search ends."""
 
+    tried: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="K=V1,V2,…",
+            help="Values of a parameter to try, instead of the default choices; may be repeated.",
+        ),
+    ] = None
     by: Annotated[
         Criterion, typer.Option(help="Score: held-out RMSE or NLPD, or the lower bound of the fit.")
     ] = Criterion.rmse
@@ -56,17 +64,9 @@ class Limits:
 def tune(
     output: Output,
     data: arguments.Data,
-    tried: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--try",
-            metavar="K=V1,V2,…",
-            help="Values of a parameter to try, instead of the default choices; may be repeated.",
-        ),
-    ] = None,
     *,
+    search: SearchOptions,
     feature_files: arguments.FeatureFiles,
-    limits: Limits,
     model_file: Annotated[
         Path | None,
         typer.Option(
@@ -100,10 +100,10 @@ def tune(
     """
     from hemf.cli.models import warm_up
     from hemf.report.model import check_plot_name
-    from hemf.tuning import search
+    from hemf.tuning.search import tune, write_tuning_plot
     from hemf.tuning.trial import check_space
 
-    fixed, space = arguments.parse_settings(options.settings), parse_tried(tried)
+    fixed, space = arguments.parse_settings(options.settings), parse_tried(search.tried)
     files = feature_files.by_name
     check_space(fixed, space, list(files))
     check_plot_name(plot)
@@ -118,18 +118,18 @@ def tune(
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
     quick = ["moods=true"] if moody else []
     warm_up(output, MODELS["hemf"].new(quick, options.seed, options.n_jobs))
-    with TuneProgress(output, limits.folds) as progress:
-        found = search.tune(
+    with TuneProgress(output, search.folds) as progress:
+        found = tune(
             ratings,
             **features,
             fixed=fixed,
             space=space,
-            metric=limits.by.value,
-            holdout=limits.share,
-            folds=limits.folds,
-            patience=limits.patience,
-            trials=limits.trials,
-            minutes=limits.minutes,
+            metric=search.by.value,
+            holdout=search.share,
+            folds=search.folds,
+            patience=search.patience,
+            trials=search.trials,
+            minutes=search.minutes,
             rng=options.seed,
             n_jobs=options.n_jobs,
             results=results,
@@ -138,7 +138,7 @@ def tune(
     interrupted = found.ended == "interrupted"
     if plot is not None:
         with output.status(f"drawing {plot}"):
-            search.write_tuning_plot(plot, found, title=Path(data).name)
+            write_tuning_plot(plot, found, title=Path(data).name)
     document = document_of(found, fit_command(found, data, files, columns), files)
     document |= {"plot": plot and str(plot), "results": results and str(results), "model": None}
     if model_file is not None and not interrupted:

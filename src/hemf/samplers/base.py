@@ -154,10 +154,9 @@ class SampledState(Trained):
         self, user_rows: AnyArray, item_rows: AnyArray
     ) -> tuple[Int32Array, Int32Array]:
         """Replace -1 by the last row of a sample's tables, the one for unknown ids."""
-        n_users, n_items = self.shape
         return (
-            np.where(user_rows < 0, n_users, user_rows).astype(np.int32),
-            np.where(item_rows < 0, n_items, item_rows).astype(np.int32),
+            np.where(user_rows < 0, self.users.n_rows, user_rows).astype(np.int32),
+            np.where(item_rows < 0, self.items.n_rows, item_rows).astype(np.int32),
         )
 
     def validation(
@@ -331,14 +330,8 @@ class Sampler(Estimator[SampledState, SampleReport], ABC):
         return_known = check_bool("return_known", return_known)
         pairs = self._find(users, items, unknown)
         mean, std = self._moments(pairs)
-        answer: list[AnyArray] = [mean]
-        if return_std:
-            answer.append(std)
-        if return_known:
-            answer.append(pairs.known)
-        if pairs.is_single:
-            answer = [part[0] for part in answer]
-        return answer[0] if len(answer) == 1 else tuple(answer)
+        more = [std] if return_std else []
+        return self._answer(pairs, mean, *more, *([pairs.known] if return_known else []))
 
     def predict_distribution(self, users: IdsLike, items: IdsLike = None) -> Predictive:
         """Return the normal distribution of the rating of each pair, as `predict` gives it."""
