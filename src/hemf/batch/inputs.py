@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_row
 from hemf.data.ratings import Ratings, Sparse, pairs_from_any
 from hemf.data.sources import ColumnChoice, read_columns
 from hemf.data.vocabulary import Vocabulary
-from hemf.engines import engine_class
+from hemf.engines import ENGINES
 from hemf.engines.base import Engine
 from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
@@ -88,9 +89,8 @@ def read_inputs(
     implicit = options.implicit_features
     designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
     check_memory(data, options, validated=validated, designs=designs)
-    engine = engine_class("threads").load(
-        train, dtype=options.dtype, n_jobs=options.n_jobs, sessions=options.moods
-    )
+    chosen: type[Engine] = resolve_name(ENGINES["threads"])
+    engine = chosen.load(train, dtype=options.dtype, n_jobs=options.n_jobs, sessions=options.moods)
     limits = resolve_rating_range(options.rating_range, (data.minimum, data.maximum))
     watch = None if validation is None else validation_rmse(validation, train, limits)
     return FitInputs(train, held_out, engine, limits, designs, given, validate, watch)

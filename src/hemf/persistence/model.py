@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,8 @@ from hemf.batch.callbacks import SweepReport
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import CodedIds, Vocabulary
-from hemf.engines import engine_class
+from hemf.engines import ENGINES
+from hemf.engines.base import Engine
 from hemf.errors import ModelFileError, ParameterError
 from hemf.model.features import HOW_MANY, RATED
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
@@ -315,7 +317,8 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: dict[str, Any]) -> Fit:
         state = parts.online
         learner = Learner(state, users, items)
     else:
-        engine = engine_class("threads").load(
+        chosen: type[Engine] = resolve_name(ENGINES["threads"])
+        engine = chosen.load(
             ratings,
             dtype=parts.sides["user"].moments.mean.dtype.type,
             n_jobs=decoded(manifest["params"]["n_jobs"]),
