@@ -30,7 +30,7 @@ from test_partial_fit import (
 )
 
 from hemf import HeMF, ModelFileError
-from hemf.online import ovb, updates
+from hemf.online import updates
 from hemf.online.journal import uninterrupted
 from hemf.online.store import History
 
@@ -105,7 +105,7 @@ def test_ctrl_c_may_come_in_any_way(send, monkeypatch):
 def test_an_interrupted_stream_has_learnt_its_first_part(history, start, monkeypatch, tmp_path):
     model = fitted(history) if start == "fitted" else new(history)
     with monkeypatch.context() as patch:
-        ctrl_c_in(patch, ovb, "predict_then_learn", SENDERS["raise_signal"])
+        ctrl_c_in(patch, updates, "apply_stream", SENDERS["raise_signal"])
         with pytest.raises(KeyboardInterrupt):
             model.predict_then_learn(stream(0, 400, users=40, items=30))
     learnt = model.n_ratings_ - (len(TABLE) if start == "fitted" else 0)

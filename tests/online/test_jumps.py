@@ -12,7 +12,7 @@ import pytest
 from hemf import HeMF
 from hemf._options import ALL
 from hemf._typing import SIDES
-from hemf.online import learner, ovb, updates
+from hemf.online import jumps, learner, updates
 from hemf.online.state import OnlineState
 from hemf.online.updates import pass_over
 from proofs.learners import SETTINGS, adopted, assert_nothing_drifted, planted
@@ -88,7 +88,7 @@ def nothing(state: OnlineState) -> None:
 def test_a_jump_that_does_not_pay_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
-    assert not ovb.try_jump(state, ruin, nothing)
+    assert not jumps.try_jump(state, ruin, nothing)
     assert_same(contents(state), before)
     pass_over(state)
     assert_nothing_drifted(state)
@@ -103,19 +103,19 @@ def test_a_jump_that_fails_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
     with pytest.raises(MemoryError):
-        ovb.try_jump(state, fail, nothing)
+        jumps.try_jump(state, fail, nothing)
     assert_same(contents(state), before)
 
 
 @pytest.mark.parametrize("window", [ALL, 3])
 def test_a_jump_that_pays_is_kept(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ovb, "pays", lambda *arguments: True)
+    monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
     state, rng = state_of(window), np.random.default_rng(0)
     ruin(state)
     pass_over(state)
     before = state.stores["user"].mean.copy()
     state.rng = rng
-    assert ovb.try_jump(state, mend, nothing)
+    assert jumps.try_jump(state, mend, nothing)
     assert (state.stores["user"].mean != before).any()
     assert state.rng is rng  # the caller's own
     for name in SIDES:  # sides look at the rows of the copy that was taken
@@ -150,8 +150,8 @@ def test_a_stream_does_not_start_again_where_that_does_not_pay(
     ratings = rng.integers(0, 30, 150), rng.integers(0, 20, 150), rng.normal(size=150)
     model = HeMF(n_factors=2, duplicates="mean", rng=0).partial_fit(ratings)
     before = contents(model.state_)
-    monkeypatch.setattr(ovb, "pays", lambda *arguments: False)
-    ovb.start_again(model.state_)
+    monkeypatch.setattr(jumps, "pays", lambda *arguments: False)
+    jumps.start_again(model.state_)
     before["clocks due_at"]["restart", ""] = 2 * model.state_.seen
     assert_same(contents(model.state_), before)
 
@@ -176,6 +176,6 @@ def test_the_first_rating_after_a_fit_costs_no_more_than_others(
         raise AssertionError("all ratings are looked at")
 
     monkeypatch.setattr(updates, "refresh_rows", count)
-    monkeypatch.setattr(ovb, "adopt", refuse)
+    monkeypatch.setattr(jumps, "adopt", refuse)
     model.partial_fit(tuple(part[599:] for part in ratings))
     assert sum(refreshed) <= 2

@@ -15,13 +15,14 @@ from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
-from hemf.online import ovb, updates
+from hemf.online import jumps, updates
 from hemf.online.state import OnlineState
 from proofs.climbing import assert_climbs
 from proofs.learners import (
     CENTRE,
     EXACT,
     SETTINGS,
+    absorb,
     adopted,
     as_batch,
     assert_nothing_drifted,
@@ -32,6 +33,7 @@ from proofs.learners import (
     learner,
     pairs,
     planted,
+    predict_then_learn,
     record,
     solve,
     some,
@@ -108,7 +110,7 @@ def test_a_batch_of_everything_is_one_sweep_with_hyper_parameters_and_moves(
         sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(as_batch(online), seeded_at=0, sweeps=1)
-    ovb.absorb(online, *pairs(online), np.full(online.n_ratings, -1))
+    absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
@@ -125,7 +127,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         noise_scales=dict.fromkeys(SIDES, setting.noise_scales), evb="closed", concentration=1.0,
         spread=1.0, max_sweeps=1, tolerance=0.0, patience=1, n_jobs=1, dtype=np.float64,
     )  # fmt: skip
-    online = ovb.begin(
+    online = jumps.begin(
         fit,
         OnlineOptions(**EXACT),
         centre=CENTRE,
@@ -141,9 +143,9 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
     # Rows without a rating wait for their first; a sweep gives them to the community at once.
     rated = {"user": np.unique(users), "item": np.unique(rows.indices)}
     assert all(rated[name].size == state.sides[name].n_rows for name in SIDES)
-    assert ovb.absorb(
-        online, users, rows.indices.astype(np.int64), codes, np.full(codes.size, -1)
-    ) == (codes.size)
+    assert absorb(online, users, rows.indices.astype(np.int64), codes, np.full(codes.size, -1)) == (
+        codes.size
+    )
     held = replace(AT_ONCE, hold_scale=9)  # many ratings are new: W0 is not learnt yet
     sweep(state, replace(fit, schedule=held), np.random.default_rng(0))
     for side in state.sides.values():
@@ -233,7 +235,7 @@ def test_passes_over_everything_climb(setting: Setting) -> None:
     climb = Climb(state)
     first = climb.value
     for _ in range(6):
-        ovb.absorb(state, *pairs(state), np.full(state.n_ratings, -1))
+        absorb(state, *pairs(state), np.full(state.n_ratings, -1))
         climb.assert_no_lower("pass")
     assert climb.value > first + 1.0
 
@@ -257,7 +259,7 @@ def test_small_batches_climb(setting: Setting, thorough: bool, seed: int) -> Non
     for _ in range(20):
         again = rng.choice(state.n_ratings, 2, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
-        ovb.absorb(state, users, items, codes, codes)
+        absorb(state, users, items, codes, codes)
         climb.assert_no_lower("batch")
         assert_nothing_drifted(state)
     assert (
@@ -274,7 +276,7 @@ def test_a_stream_climbs(setting: Setting, seed: int) -> None:
     climb = Climb(in_range(state))
     for _ in range(20):
         again = rng.choice(state.n_ratings, 5, replace=False)
-        ovb.predict_then_learn(state, *(part[again] for part in pairs(state)))
+        predict_then_learn(state, *(part[again] for part in pairs(state)))
         climb.assert_no_lower("stream")
         assert_nothing_drifted(state)
 
@@ -332,10 +334,10 @@ def test_statistics_are_what_rows_have_given_whatever_happened(
     state = adopted(planted(rng, setting), window=window, **options)
     state.start_scale = 0.1
     for step in range(12):
-        ovb.absorb(state, *batch_of(rng, state, 12))
+        absorb(state, *batch_of(rng, state, 12))
         n_rows = [state.stores[name].n_rows for name in SIDES]
         codes = rng.integers(0, len(state.book), 30)
-        ovb.predict_then_learn(
+        predict_then_learn(
             state, rng.integers(0, n_rows[0], 30), rng.integers(0, n_rows[1], 30), codes
         )
         if step % 3 == 2:
@@ -374,9 +376,7 @@ def test_a_row_that_rates_all_anew_changes_its_community() -> None:
     ratings = np.round(4.0 * (wanted * state.unit + state.centre)) / 4.0
     assert theirs.membership[new].argmax() != theirs.membership[model].argmax()
     for _ in range(5):
-        ovb.absorb(
-            state, users[mine], items[mine], state.book.codes(np.float32(ratings)), codes[mine]
-        )
+        absorb(state, users[mine], items[mine], state.book.codes(np.float32(ratings)), codes[mine])
     assert theirs.membership[new].argmax() == theirs.membership[model].argmax()
 
 

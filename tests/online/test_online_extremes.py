@@ -10,7 +10,7 @@ import pytest
 
 from hemf import DataError, HeMF
 from hemf.batch.sweep import NOISE_FLOOR
-from hemf.online import ovb
+from hemf.online import jumps, updates
 from hemf.online.state import OnlineState
 
 pytestmark = [
@@ -174,13 +174,13 @@ def test_nothing_is_learnt_of_noise_from_no_ratings() -> None:
 
 def test_equal_ratings_are_not_begun_with_again_at_every_batch(monkeypatch) -> None:
     tries: list[int] = []
-    restart = ovb.restart
+    restart = jumps.restart
 
     def counted(state: OnlineState) -> OnlineState:
         tries.append(state.seen)
         return restart(state)
 
-    monkeypatch.setattr(ovb, "restart", counted)
+    monkeypatch.setattr(jumps, "restart", counted)
     model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
     for user in range(100):
         model.partial_fit([(user, item, 3.0) for item in range(10)])
@@ -188,12 +188,12 @@ def test_equal_ratings_are_not_begun_with_again_at_every_batch(monkeypatch) -> N
 
 
 def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
-    """Another thread may have the model begin anew, on another scale, between two blocks."""
+    """Another thread may have the model start again, on another scale, between two blocks."""
     model = HeMF(n_factors=2, rating_range=(-100, 100), rng=0)
     model.partial_fit([(user, item, 50.0 + user) for user in range(3) for item in range(3)])
     state, entered = learner(model), threading.Event()
     turn = model._holder.lock
-    original = ovb.predict_then_learn
+    original = updates.apply_stream
 
     class Slow:
         """A lock that lets somebody in before."""
@@ -214,7 +214,7 @@ def test_forecasts_are_on_the_scale_of_when_they_were_made(monkeypatch) -> None:
         seen.append((state.centre, state.unit, forecasts.copy()))
         return forecasts, ticks
 
-    monkeypatch.setattr(ovb, "predict_then_learn", watched)
+    monkeypatch.setattr(updates, "apply_stream", watched)
     monkeypatch.setattr(model._holder, "lock", Slow())
     expected = model.predict_then_learn([(0, 7, 50.0)])
     centre, unit, forecasts = seen[0]
@@ -301,17 +301,16 @@ def test_learning_that_breaks_down_is_undone_with_a_clear_error(
     model = HeMF(n_factors=3, rng=0, n_jobs=1).fit(part(data, 0, 800))
     model.partial_fit(part(data, 800, 900))
     model.save(tmp_path / "before")
-    end = ovb._end
 
-    def broken(state: OnlineState, **options: bool) -> None:
+    def broken(state: OnlineState) -> bool:
         if breaks == "arithmetic":
             raise np.linalg.LinAlgError
-        end(state, **options)
         state.noise = float("nan")
+        return False
 
     learn = model.predict_then_learn if stream else model.partial_fit
     with monkeypatch.context() as patch:
-        patch.setattr(ovb, "_end", broken)
+        patch.setattr(updates, "is_jump_due", broken)
         with pytest.raises(DataError, match="these ratings cannot be learnt"):
             learn(part(data, 900, 905))
     model.save(tmp_path / "after")

@@ -14,11 +14,20 @@ from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.model import regression as ridge
 from hemf.model.features import Logs, how_many
-from hemf.online import features, ovb, updates
+from hemf.online import features, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
 from proofs.information import PLAIN, TIED, Climb, assert_consistent, beliefs, learner, now, told
-from proofs.learners import adopted, batch_of, pairs, record, solve, some
+from proofs.learners import (
+    absorb,
+    adopted,
+    batch_of,
+    pairs,
+    predict_then_learn,
+    record,
+    solve,
+    some,
+)
 from proofs.problems import fit_with
 
 AT_ONCE = Schedule(warm_up=-1, hold_scale=0, hold_structure=0, hold_noise=0, merge_every=1)
@@ -80,7 +89,7 @@ def test_a_batch_of_everything_is_one_sweep(
         sweep(settled, options, rng)
     online = adopted(settled)
     state = replace(now(online), seeded_at=0, sweeps=1)
-    ovb.absorb(online, *pairs(online), np.full(online.n_ratings, -1))
+    absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
     for side in state.sides.values():
         side.refresh()  # online, communities have followed the new prior already
@@ -137,15 +146,15 @@ def test_small_batches_and_streams_climb(setting: Any) -> None:
     state = learner(rng, setting, least_share=1e-14, thorough=False)
     for name in SIDES:
         updates.learn_row_scales(state, name)
-    ovb.absorb(state, *(part[:1] for part in pairs(state)), pairs(state)[2][:1])
+    absorb(state, *(part[:1] for part in pairs(state)), pairs(state)[2][:1])
     bounds = [sum(state.bound_terms().values())]
     for step in range(60):
         again = rng.choice(state.n_ratings, 4, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
         if step % 2:
-            ovb.absorb(state, users, items, codes, codes)
+            absorb(state, users, items, codes, codes)
         else:
-            ovb.predict_then_learn(state, users, items, codes)
+            predict_then_learn(state, users, items, codes)
         bounds.append(sum(state.bound_terms().values()))
         assert_consistent(state)
     assert np.diff(bounds).min() >= -1e-9 * abs(bounds[0])
@@ -159,7 +168,7 @@ def test_a_regression_is_fitted_again_as_ratings_are_learnt() -> None:
     for _ in range(30):
         again = rng.choice(state.n_ratings, 10, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
-        ovb.absorb(state, users, items, codes, codes)
+        absorb(state, users, items, codes, codes)
     assert state.sides["user"].regression is not fitted
     learnt = 300 / (features.AGAIN * state.n_ratings)
     assert state.seen < state.features["user"].due_at <= state.seen + 300 / learnt
@@ -173,11 +182,11 @@ def test_what_features_say_follows_new_and_removed_ratings_and_rows(window: int)
     rng = np.random.default_rng(5)
     state = learner(rng, TIED, window=window, thorough=False, refresh=0.5)
     for step in range(8):
-        ovb.absorb(state, *batch_of(rng, state, 12))
+        absorb(state, *batch_of(rng, state, 12))
         n_rows = [state.stores[name].n_rows for name in SIDES]
         codes = rng.integers(0, len(state.book), 20)
         users, items = (rng.integers(0, n, 20) for n in n_rows)
-        ovb.predict_then_learn(state, users, items, codes)
+        predict_then_learn(state, users, items, codes)
         assert_consistent(state)
         for name in SIDES:
             store = state.stores[name]
@@ -204,7 +213,7 @@ def test_chosen_is_the_sum_over_what_was_rated_whatever_happened() -> None:
     rng = np.random.default_rng(6)
     state = learner(rng, PLAIN)
     for _ in range(6):
-        ovb.absorb(state, *batch_of(rng, state, 15))
+        absorb(state, *batch_of(rng, state, 15))
         for name, other in (("user", "item"), ("item", "user")):
             indptr, indices, _ = state.stores[name].history.to_rows()
             voice = state.stores[other].voice
@@ -256,7 +265,7 @@ def test_new_columns_say_nothing_until_the_regression_is_fitted_again() -> None:
     before = state.stores["user"].chosen.copy()
     users = np.arange(8)
     codes = rng.integers(0, len(state.book), 8)
-    ovb.absorb(state, users, np.full(8, known), codes, np.full(8, -1), learn=False)
+    absorb(state, users, np.full(8, known), codes, np.full(8, -1), learn=False)
     np.testing.assert_array_equal(state.stores["user"].chosen, before)
     features.regress(state, "user")
     voice = state.stores["item"].voice

@@ -19,11 +19,20 @@ from hemf.batch.sweep import (
 )
 from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
-from hemf.online import ovb, updates
+from hemf.online import jumps, updates
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
-from proofs.learners import CENTRE, EXACT, SETTINGS, as_batch, coarse, pairs
+from proofs.learners import (
+    CENTRE,
+    EXACT,
+    SETTINGS,
+    absorb,
+    as_batch,
+    coarse,
+    pairs,
+    predict_then_learn,
+)
 from proofs.problems import Setting, fit_with, problem, tables, with_times
 
 AT_ONCE = Schedule(
@@ -53,8 +62,8 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
         sessions = state.ratings.sessions.of_ratings[name]
         lists[name] = part.indptr, part.indices, book.codes(values), sessions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hemf.online.ovb.ENOUGH", 0.0)
-        return ovb.adopt(
+        patch.setattr("hemf.online.jumps.ENOUGH", 0.0)
+        return jumps.adopt(
             state.copy(), lists, book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
@@ -149,7 +158,7 @@ def test_a_batch_of_everything_is_one_sweep_with_moods(setting: Setting) -> None
         updates.learn_row_scales(online, name)
     state = replace(in_batch(online), seeded_at=0, sweeps=1)
     users, items, codes = pairs(online)
-    ovb.absorb(online, users, items, codes, np.full(codes.size, -1), times_of(online))
+    absorb(online, users, items, codes, np.full(codes.size, -1), times_of(online))
     sweep(state, fit_with(setting, schedule=AT_ONCE), rng)
     for side in state.sides.values():
         side.refresh()
@@ -176,9 +185,9 @@ def test_no_update_lowers_the_bound(setting: Setting, seed: int) -> None:
         again = rng.choice(state.n_ratings, 5, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
         times = times_of(state)[again]
-        ovb.predict_then_learn(state, users, items, codes, times)
+        predict_then_learn(state, users, items, codes, times)
         climb.assert_no_lower("stream")
-        ovb.absorb(state, users, items, codes, codes, times)
+        absorb(state, users, items, codes, codes, times)
         climb.assert_no_lower("batch")
         updates.learn_moods(state)
         climb.assert_no_lower("all moods and their prior")
@@ -247,7 +256,7 @@ def test_moods_are_filtered_as_ratings_come(window: int) -> None:
         weight = float(left.weight[i] * right.weight[j] / state.noise)
         before = seen.setdefault(i, [])
         sittings = sorted({t for t, _, _ in before} | {time})
-        forecast, _ = ovb.predict_then_learn(
+        forecast, _ = predict_then_learn(
             state, np.array([i]), np.array([j]), np.array([code]), np.array([time])
         )
         expected = _dense(moods.prior, start[i], sittings, before)
@@ -284,15 +293,15 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     users, items, codes, times = coming(rng, state, 24, 100)
     times[::4] = rng.integers(0, 40, 6)  # late ones
     half = slice(0, 12), slice(12, 24)
-    ovb.predict_then_learn(state, *(c[half[0]] for c in (users, items, codes, times)))
+    predict_then_learn(state, *(c[half[0]] for c in (users, items, codes, times)))
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
-    ovb.absorb(state, *(c[half[1]] for c in (users, items, codes)), np.full(12, -1), times[half[1]])
+    absorb(state, *(c[half[1]] for c in (users, items, codes)), np.full(12, -1), times[half[1]])
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
     # Some are given anew at another time, by stream and by batch, and some taken back.
     other = codes[::-1].copy()
-    ovb.predict_then_learn(state, users[:4], items[:4], other[:4], times[:4] + 500)
-    ovb.absorb(state, users[4:8], items[4:8], other[4:8], codes[4:8], times[4:8] + 500)
-    ovb.absorb(state, users[8:12], items[8:12], np.full(4, -1), codes[8:12])
+    predict_then_learn(state, users[:4], items[:4], other[:4], times[:4] + 500)
+    absorb(state, users[4:8], items[4:8], other[4:8], codes[4:8], times[4:8] + 500)
+    absorb(state, users[8:12], items[8:12], np.full(4, -1), codes[8:12])
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
     moods.check()
     order, _ = moods._chains()
@@ -316,8 +325,8 @@ def test_a_rating_added_and_removed_leaves_the_sittings_as_they_were() -> None:
     users, items, codes, _ = coming(np.random.default_rng(0), state, 6, 0)
     order, indptr = moods._chains()
     before, mean = moods.time[order].tolist(), moods.of(order)[0]
-    ovb.absorb(state, users, items, codes, np.full(6, -1), np.full(6, 77))
-    ovb.absorb(state, users, items, np.full(6, -1), codes)
+    absorb(state, users, items, codes, np.full(6, -1), np.full(6, 77))
+    absorb(state, users, items, np.full(6, -1), codes)
     order, again = moods._chains()
     assert moods.time[order].tolist() == before
     assert again.tolist() == indptr.tolist()
@@ -340,9 +349,7 @@ def test_sittings_that_nobody_refers_to_make_room(window: int) -> None:
         for turn in range(40):
             users, items = rng.integers(0, n[0], 20), rng.integers(0, n[1], 20)
             codes = rng.integers(0, len(state.book), 20)
-            found.append(
-                ovb.predict_then_learn(state, users, items, codes, 1000 + turn + 0 * codes)[0]
-            )
+            found.append(predict_then_learn(state, users, items, codes, 1000 + turn + 0 * codes)[0])
         forecasts.append(np.concatenate(found))
         listed = state.stores["user"].history.n_ratings
         bounded = 4 * (listed + n[0] + 20)
@@ -363,7 +370,7 @@ def test_a_late_rating_without_history_is_a_step_from_the_last() -> None:
     np.testing.assert_allclose(variance, wide, rtol=1e-12)
     before = moods.table[last].copy()
     product = state.stores["user"].mean[3] @ state.stores["item"].mean[0]
-    forecast, _ = ovb.predict_then_learn(state, *(np.array([k]) for k in (3, 0, 1, -5)))
+    forecast, _ = predict_then_learn(state, *(np.array([k]) for k in (3, 0, 1, -5)))
     assert forecast[0] == pytest.approx(product + phi * level, rel=1e-9)
     np.testing.assert_array_equal(moods.table[moods.last[3]], before)  # it tells nothing of today
 
@@ -383,9 +390,7 @@ def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool
         sitting = state.stores["user"].history.sittings()
         mood = rng.choice([-2.0, 2.0], int(moods.used[0]))[sitting]
         codes = state.book.codes(np.float32(np.round(4.0 * mood) / 4.0 + CENTRE))
-        ovb.absorb(
-            state, users, items, codes, np.full(codes.size, -1), times_of(state), learn=False
-        )
+        absorb(state, users, items, codes, np.full(codes.size, -1), times_of(state), learn=False)
         moods.prior = closed
     climb = Climb(state)
     updates.learn_moods(state)

@@ -12,13 +12,14 @@ from hemf._options import ALL
 from hemf._typing import SIDES
 from hemf.kernels.reference import online
 from hemf.model.layout import pack
-from hemf.online import ovb, updates
 from hemf.online import state as states
+from hemf.online import updates
 from hemf.online.eviction import evict
 from hemf.online.state import OnlineState
 from hemf.online.store import RowStore
 from proofs.learners import (
     SETTINGS,
+    absorb,
     adopted,
     assert_same_statistics,
     batch_of,
@@ -197,7 +198,7 @@ def test_memory_does_not_grow_with_ratings(window: int) -> None:
         users = np.arange(shape[0])
         items = (users + shift) % shape[1]
         codes = rng.integers(0, len(state.book), users.size)
-        ovb.absorb(state, users, items, codes, np.full(users.size, -1), learn=False)
+        absorb(state, users, items, codes, np.full(users.size, -1), learn=False)
         sizes.append(sum(nbytes(state.stores[name]) for name in SIDES))
     assert state.n_ratings > 2500
     assert sizes[-1] == sizes[len(sizes) // 2]
@@ -220,7 +221,7 @@ def test_a_bounded_history_is_a_full_one_for_rows_with_no_more_ratings(setting: 
     for _ in range(5):
         for state in states:
             batch = batch_of(np.random.default_rng(state.seen), state, 10)
-            ovb.absorb(state, *batch, learn=False)
+            absorb(state, *batch, learn=False)
     full, bounded = states
     assert max(full.stores[name].count.max() for name in SIDES) <= 30
     for name in SIDES:
@@ -241,14 +242,12 @@ def test_ratings_that_are_no_longer_new_to_either_row_are_summed_up() -> None:
     i = store.n_rows - 1
     order, codes = rng.permutation(other.n_rows)[:8], rng.integers(0, len(state.book), 8)
     for j, code in zip(order, codes, strict=True):
-        ovb.absorb(
-            state, np.array([i]), np.array([j]), np.array([code]), np.array([-1]), learn=False
-        )
+        absorb(state, np.array([i]), np.array([j]), np.array([code]), np.array([-1]), learn=False)
     assert store.history.row(i)[0].tolist() == order.tolist()  # each is new to its item
     assert (store.gram[i] == 0.0).all()
     pushed = order[:4]  # three others rate these
     users, items = np.repeat(np.arange(i - 3, i), 4), np.tile(pushed, 3)
-    ovb.absorb(state, users, items, np.zeros(12, np.int64), np.full(12, -1), learn=False)
+    absorb(state, users, items, np.zeros(12, np.int64), np.full(12, -1), learn=False)
     listed, listed_codes = store.history.row(i)
     assert listed.tolist() == order[4:].tolist()
     assert listed_codes.tolist() == codes[4:].tolist()
@@ -312,15 +311,15 @@ def test_a_batch_says_how_many_pairs_were_not_rated_before(window: int) -> None:
     updates.add_new_rows(state, "user", 1)
     new, count = state.stores["user"].n_rows - 1, state.n_ratings
     users, items = np.full(5, new), np.arange(5)
-    assert ovb.absorb(state, users, items, np.zeros(5, np.int64), np.full(5, -1)) == 5
+    assert absorb(state, users, items, np.zeros(5, np.int64), np.full(5, -1)) == 5
     assert state.n_ratings == count + 5
     # Both list it as long as it is new to the item; without lists, the caller says so.
     before = np.array([-1 if window else 0])
-    assert ovb.absorb(state, np.array([new]), np.array([0]), np.array([1]), before) == 0
+    assert absorb(state, np.array([new]), np.array([0]), np.array([1]), before) == 0
     assert state.n_ratings == count + 5
     for name in SIDES:
         assert state.stores[name].count.sum() == count + 5
-    ovb.absorb(state, users, items, np.full(5, -1), np.array([1, 0, 0, 0, 0]))
+    absorb(state, users, items, np.full(5, -1), np.array([1, 0, 0, 0, 0]))
     assert state.n_ratings == count
     assert state.stores["user"].count[new] == 0
 
@@ -332,8 +331,8 @@ def test_a_row_that_lost_all_its_ratings_is_at_its_prior(window: int) -> None:
     new, empty = state.stores["user"].n_rows - 2, state.stores["user"].n_rows - 1
     users, items = np.full(6, new), np.arange(6)
     codes = np.arange(6) % len(state.book)
-    ovb.absorb(state, users, items, codes, np.full(6, -1), learn=False)
-    ovb.absorb(state, users, items, np.full(6, -1), codes, learn=False)
+    absorb(state, users, items, codes, np.full(6, -1), learn=False)
+    absorb(state, users, items, np.full(6, -1), codes, learn=False)
     solve(state, "user", [new, empty])
     ours, theirs = row(state.stores["user"], new), row(state.stores["user"], empty)
     assert_same_row(ours, theirs, 1e-8)

@@ -16,7 +16,7 @@ from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
 from hemf.model.layout import pack
-from hemf.online import ovb, updates
+from hemf.online import jumps, updates
 from hemf.online.eviction import rotate_packed
 from proofs.learners import assert_same_statistics, given, learner
 from proofs.problems import Setting
@@ -49,7 +49,7 @@ def started(history: str | int, ratings: Triples, n: int = 700) -> HeMF:
 
 
 def n_closed(model: HeMF) -> int:
-    return ovb._closed_directions(model.state_).shape[1]
+    return jumps._closed_directions(model.state_).shape[1]
 
 
 def table(values: np.ndarray) -> csr_array:
@@ -141,8 +141,8 @@ def test_what_more_ratings_show_is_learnt(
         return rmse(truth[2], model.predict(*truth[:2]))
 
     with_opening = error()
-    monkeypatch.setattr(ovb, "GROWTH", np.inf)
-    monkeypatch.setattr(ovb, "ENOUGH", 0.0)
+    monkeypatch.setattr(updates, "GROWTH", np.inf)
+    monkeypatch.setattr(jumps, "ENOUGH", 0.0)
     without = error()
     assert with_opening < 0.8  # the noise alone has 0.7
     assert with_opening < 0.9 * without
@@ -165,12 +165,12 @@ def test_nothing_is_opened_where_nothing_is_closed_or_no_rating_is_kept() -> Non
     ratings = tastes()
     model = started("none", ratings)
     model.partial_fit(part(ratings, 700, 6000))
-    assert not ovb.is_opening_due(model.state_)
+    assert not updates.is_opening_due(model.state_)
     model = HeMF(n_factors=2, history="full", rng=0).fit(part(ratings, 0, 6000))
     model.partial_fit(part(ratings, 6000, 6001))
     assert n_closed(model) == 0
     before = copy.deepcopy(model.state_)
-    assert ovb.open_directions(model.state_) == 0
+    assert jumps.open_directions(model.state_) == 0
     np.testing.assert_array_equal(model.state_.stores["item"].mean, before.stores["item"].mean)
 
 
@@ -179,11 +179,11 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        ovb,
+        jumps,
         "clear_directions",
         lambda residuals, count, rng, margin: rng.normal(size=(residuals.shape[1], count)),
     )
-    monkeypatch.setattr(ovb, "pays", lambda *arguments: True)
+    monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
     rng = np.random.default_rng(3)
     setting = Setting(tied_users=False, offsets=True, noise_scales=True)
     state = learner(rng, setting, window=window)
@@ -192,8 +192,8 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     for name, store in state.stores.items():  # a direction that is closed
         store.mean[:, store.layout.factors[-1]] = 0.0
         updates.refresh(state, name, np.arange(0))
-    assert ovb._closed_directions(state).shape[1] == 1
-    ovb.open_directions(state)
+    assert jumps._closed_directions(state).shape[1] == 1
+    jumps.open_directions(state)
     for name in state.stores:
         assert_same_statistics(state.stores[name].statistics, given(state, name))
     opened = state.stores["user"].mean[:, state.stores["user"].layout.factors]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from hemf import HeMF, StreamWarning
-from hemf.online import eviction, ovb
-from hemf.online.guards import SHORTEST, Watch
+from hemf.online import eviction
+from hemf.online.clocks import SHORTEST, Watch
+from proofs.learners import absorb
 
 N_USERS, N_ITEMS = 40, 30
 
@@ -103,7 +104,7 @@ def test_a_rating_replaces_a_part_of_sums_with_ratings_given_again() -> None:
     for n_settled, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
         users.settled[0] = n_settled
         before, n = users.moment[0].copy(), items.mean[0].copy()
-        ovb.absorb(state, row, row, code, is_new, learn=False)
+        absorb(state, row, row, code, is_new, learn=False)
         faded = before * (1.0 - (weight - 1.0) / n_settled)
         np.testing.assert_allclose(users.moment[0], faded + weight * n, rtol=1e-4, atol=1e-4)
         assert users.settled[0] == pytest.approx(n_settled + 1.0)

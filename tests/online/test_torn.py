@@ -14,7 +14,7 @@ import pytest
 
 from hemf import BusyError, HeMF
 from hemf.baselines import SGD
-from hemf.online import ovb, updates
+from hemf.online import updates
 from hemf.online.journal import ModelHolder
 from hemf.online.state import back_to, release, savepoint
 from proofs import tearing
@@ -29,14 +29,13 @@ CASES = pytest.mark.parametrize(
 
 def strike_at_the_end(patch) -> None:
     """Let everything be done, and an exception come before the model takes it over."""
-    learnt = ovb.absorb, ovb.predict_then_learn
-    for function in learnt:
+    function = updates.watch_errors
 
-        def struck(*arguments, function=function, **options):
-            function(*arguments, **options)
-            raise Struck
+    def struck(*arguments) -> None:
+        function(*arguments)
+        raise Struck
 
-        patch.setattr(ovb, function.__name__, struck)
+    patch.setattr(updates, "watch_errors", struck)
 
 
 @CASES

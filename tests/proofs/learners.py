@@ -15,7 +15,7 @@ from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.communities import Statistics
 from hemf.model.layout import Layout, pack, unpack
-from hemf.online import ovb, updates
+from hemf.online import jumps, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
@@ -51,8 +51,8 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         lists[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ovb, "ENOUGH", 0.0)  # as it is, however few ratings there are
-        return ovb.adopt(
+        patch.setattr(jumps, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        return jumps.adopt(
             state.copy(),
             lists,
             book,
@@ -61,6 +61,20 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
             rng=np.random.default_rng(seed),
             passes=1,
         )
+
+
+def absorb(state: OnlineState, *ratings: Any, learn: bool = True) -> int:
+    """Learn a batch of ratings, and make the jumps that are due."""
+    n_new = updates.apply_batch(state, *ratings, learn=learn)
+    jumps.make_due(state, learn=learn)
+    return n_new
+
+
+def predict_then_learn(state: OnlineState, *ratings: Any) -> tuple[Any, Any]:
+    """Learn ratings one after the other, and make the jumps that are due."""
+    learnt = updates.apply_stream(state, *ratings)
+    jumps.make_due(state)
+    return learnt
 
 
 def learner(

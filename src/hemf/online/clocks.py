@@ -1,10 +1,15 @@
-"""When the periodic steps of online learning are due."""
+"""What is observed of a stream: when steps are due, outliers, and forecasts that become worse."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hemf._typing import Array, Float64Array
 
 EVERY = {
     "communities": 0.05,
@@ -22,6 +27,12 @@ does not depend on the number of rows.
 MIN_REFRESHES = {"search": 500}
 FIRST_RESTART = 200
 """Ratings after which a stream that started without a fit restarts for the first time."""
+MIN_RATINGS = 100  # learnt before one can be an outlier
+FAR = 2.0  # times the range of the others
+SHORTEST = 1000  # forecasts that the recent error is an average of, at least
+FOR_EACH_ROW = 4  # or so many for each row, if these are more
+MAX_ERROR = 25.0  # times the average that one squared error counts for: it may be a typing error
+WORSE = 2.0  # times the lowest average that squared errors had
 
 
 class Refreshed(Protocol):
@@ -90,3 +101,132 @@ class Clocks:
         """Return a copy that reads the time of other rows."""
         counters = {name: getattr(self, name).copy() for name in ("last", "due_at", "ratings")}
         return replace(self, stores=stores, **counters)
+
+
+# -- outliers and forecasts ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ObservedRange:
+    """Smallest and largest rating on record, and how many ratings are equal to each."""
+
+    low: float
+    n_low: int
+    high: float
+    n_high: int
+
+    @classmethod
+    def of(cls, values: Array, codes: npt.NDArray[np.integer[Any]]) -> ObservedRange | None:
+        """Range of ratings given by their codes; None if there are none.
+
+        >>> ObservedRange.of(np.array([5.0, 1.0, 9.0]), np.array([1, 0, 1]))
+        ObservedRange(low=1.0, n_low=2, high=5.0, n_high=1)
+        """
+        counts = np.bincount(codes, minlength=values.size)
+        used = np.flatnonzero(counts)
+        if not used.size:
+            return None
+        low, high = used[values[used].argmin()], used[values[used].argmax()]
+        return cls(float(values[low]), int(counts[low]), float(values[high]), int(counts[high]))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Smallest and largest rating."""
+        return self.low, self.high
+
+    def changed(self, added: Float64Array, removed: Float64Array) -> ObservedRange | None:
+        """Range after ratings were added and removed; None if it has to be found again.
+
+        >>> stars = ObservedRange(low=1.0, n_low=2, high=5.0, n_high=1)
+        >>> stars.changed(np.array([9.0]), np.array([1.0]))
+        ObservedRange(low=1.0, n_low=1, high=9.0, n_high=1)
+        >>> stars.changed(np.array([3.0]), np.array([5.0])) is None
+        True
+        """
+        low, high = self.low, self.high
+        if added.size:
+            low, high = min(low, float(added.min())), max(high, float(added.max()))
+        counts = []
+        for end, known, n_known in ((low, self.low, self.n_low), (high, self.high, self.n_high)):
+            n = int((added == end).sum()) + (n_known if end == known else 0)
+            n -= int((removed == end).sum())
+            if n <= 0:
+                return None
+            counts.append(n)
+        return ObservedRange(low, counts[0], high, counts[1])
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """The earliest rating on record that is far outside all others."""
+
+    others: tuple[float, float]
+    """Range of the others."""
+    refreshes: dict[str, float]
+    """Refreshes of each side when it came."""
+
+
+def is_far(others: tuple[float, float], ends: tuple[float, float], n_seen: int) -> bool:
+    """Whether a range is so much wider than that of the others that an end is an outlier.
+
+    >>> is_far((1, 5), (1, 1000), 500), is_far((1, 5), (0, 6), 500), is_far((1, 5), (1, 1000), 2)
+    (True, False, False)
+    """
+    width = others[1] - others[0]
+    return n_seen >= MIN_RATINGS and ends[1] - ends[0] > FAR * width > 0.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Running mean of the squared errors of forecasts.
+
+    >>> watch = Watch()
+    >>> for error in [1.0] * 20 + [4.0] * 20:
+    ...     watch = watch.after(np.full(100, error), 10)
+    >>> watch.is_worse, round(watch.best, 2), watch.recent > 2.0
+    (True, 1.0, True)
+    """
+
+    total: float = 0.0
+    """Weighted sum of the errors; older ones count less."""
+    weight: float = 0.0
+    """Sum of the weights."""
+    seen: int = 0
+    best: float = np.inf
+    """Lowest recent error so far."""
+    has_warned: bool = False
+
+    @property
+    def recent(self) -> float:
+        """Mean of the recent errors."""
+        return self.total / self.weight if self.weight > 0.0 else np.nan
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the recent error is far above the lowest so far."""
+        return self.recent > WORSE * self.best
+
+    def after(self, errors: Float64Array, n_rows: int) -> Watch:
+        """Return the watch after these squared errors; a model with more rows averages longer."""
+        if not errors.size:
+            return self
+        window = max(SHORTEST, FOR_EACH_ROW * n_rows)
+        has_window = self.seen >= window
+        if has_window:
+            errors = np.minimum(errors, MAX_ERROR * self.recent)
+        fade = window / (window + errors.size)
+        total = fade * self.total + float(errors.sum())
+        weight = fade * self.weight + errors.size
+        best = min(self.best, total / weight) if has_window else self.best
+        return Watch(total, weight, self.seen + errors.size, best, self.has_warned)
+
+    @property
+    def warning(self) -> str:
+        """What to tell the user when the forecasts have become worse."""
+        return (
+            f"forecasts of new ratings have become worse: their root mean squared error is "
+            f"{self.recent**0.5:.3g} of late and was {self.best**0.5:.3g} at best; if the ratings "
+            "or ids now mean something else (another scale, say), learn them with a new model; if "
+            "tastes have changed, set forgetting below 1; otherwise fit a new model to ratings on "
+            "file"
+        )

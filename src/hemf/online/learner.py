@@ -25,7 +25,7 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines.threads import Sessions, one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
-from hemf.online import ovb, updates
+from hemf.online import jumps, updates
 from hemf.online.batches import Batch
 from hemf.online.features import More, read_more
 from hemf.online.journal import (
@@ -110,7 +110,7 @@ def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOpt
     if fitted.moods is not None:
         moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
     with one_blas_thread():
-        state = ovb.adopt(
+        state = jumps.adopt(
             fitted,
             _by_age(data, book, fitted),
             book,
@@ -277,7 +277,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = ovb.begin(settings.fit, options, centre=centre, unit=unit, rng=rng)
+    state = jumps.begin(settings.fit, options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
 
 
@@ -469,7 +469,9 @@ def partial_fit(
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
             with finite(state):
-                ovb.absorb(state, user_rows, item_rows, codes, old, when)
+                updates.apply_batch(state, user_rows, item_rows, codes, old, when)
+                if updates.is_jump_due(state):
+                    jumps.make_due(state)
         warning = updates.watch_errors(state, errors)
         return updated(fit, learner, options, values, given)
 
@@ -537,9 +539,11 @@ def predict_then_learn(
         rows = stream.rows(part)
         introduce(given, learner, before)
         with finite(state):
-            forecasts, ticks = ovb.predict_then_learn(
+            forecasts, ticks = updates.apply_stream(
                 state, rows["user"], rows["item"], codes, None if times is None else times[part]
             )
+            if updates.is_jump_due(state):
+                jumps.make_due(state)
         expected_ = centre + unit * forecasts
         is_known = updates.is_known(state, rows["user"], rows["item"])
         errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2

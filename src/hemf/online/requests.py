@@ -16,7 +16,7 @@ from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
-from hemf.online.guards import is_far
+from hemf.online.clocks import is_far
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
 from hemf.online.updates import add_new_rows, recall

@@ -35,8 +35,7 @@ from hemf.model.noise import NoiseScales
 from hemf.model.predictive import pair_moments
 from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
-from hemf.online.clocks import Clocks
-from hemf.online.guards import ObservedRange, Outlier, Watch
+from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of
 from hemf.online.moods import OnlineMoods
 from hemf.online.store import (
@@ -205,8 +204,12 @@ class OnlineState:
 
     @property
     def block(self) -> int:
-        """How many ratings of a stream may pass between updates of the communities."""
-        return int(np.clip(self.seen // 100, 20, BLOCK))
+        """How many ratings of a stream may pass between updates of the communities.
+
+        At most a full block of stale rows is refreshed after them.
+        """
+        most = max(int(BLOCK / max(self.options.refresh, 1.0)), 1)
+        return min(int(np.clip(self.seen // 100, 20, BLOCK)), most)
 
     # -- errors ----------------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from hemf.model.noise import balance, learn_scales
 from hemf.model.predictive import pair_moments
 from hemf.online import features
 from hemf.online import state as online
+from hemf.online.clocks import FIRST_RESTART, Outlier, is_far
 from hemf.online.communities import find_split, make_split, tidy
 from hemf.online.eviction import evict, make_positive, rotate_sums
-from hemf.online.guards import Outlier, is_far
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState, keep, keep_moods
 from hemf.online.store import REFRESHED, add_rows, distinct
@@ -52,6 +52,10 @@ KNOWN = 5  # ratings that a row must have for a forecast of it to count
 CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
 GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
+# A stream that started without a fit restarts as its ratings double, until there are enough.
+LAST_RESTART = 100_000
+GROWTH = 1.25  # of the ratings between two times that directions are opened
+EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
 ONE = np.ones(1, np.int64)
 
 
@@ -758,3 +762,46 @@ def watch_errors(state: OnlineState, errors: Float64Array) -> str | None:
         return None  # errors below the floor are rounding
     state.watch = replace(watch, has_warned=True)
     return watch.warning
+
+
+# -- jumps that are due, which `hemf.online.jumps` makes -------------------------------------------
+
+
+def is_jump_due(state: OnlineState) -> bool:
+    """Whether to end buffering, restart, widen the prior or open directions."""
+    if is_buffer_full(state):
+        return True
+    if is_young(state):
+        return state.clocks.due("restart")
+    return state.clocks.due("widening") or is_opening_due(state)
+
+
+def is_buffer_full(state: OnlineState) -> bool:
+    """Whether a bounded history has kept enough ratings to evict some."""
+    return state.is_buffering and state.n_ratings > state.options.buffer
+
+
+def is_young(state: OnlineState) -> bool:
+    """Whether a stream started without a fit, is still short, and lists all its ratings.
+
+    Until then it restarts each time its ratings have doubled.
+    """
+    if state.fit is None or not state.is_complete or state.seen >= LAST_RESTART:
+        return False
+    return not state.has_plenty
+
+
+def is_opening_due(state: OnlineState) -> bool:
+    """Whether there are so many more ratings on record that closed directions may show."""
+    clocks = state.clocks
+    if state.window == 0 or state.options.evb is None or is_young(state):
+        return False
+    if state.seen < clocks.due_at.get(("directions", ""), 0.0):
+        return False
+    if state.has_plenty:  # ratings of pairs that are rated again and again are no test either
+        return False
+    opened_at = max(clocks.ratings.get("directions", 0), FIRST_RESTART)
+    missing = GROWTH * opened_at - state.n_ratings
+    if missing > 0:
+        clocks.schedule("directions", state.seen + missing)  # no need to count all of them before
+    return missing <= 0 and state.noise >= EXPLAINED

@@ -30,9 +30,8 @@ from hemf.model.features import given_part
 from hemf.model.regression import UnknownFeatures
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
-from hemf.online.clocks import Clocks
+from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import told
-from hemf.online.guards import Outlier, Watch
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState, RowFeatures
 from hemf.online.store import OF_FEATURES, History, RatingBook, RowArrays, RowStore

@@ -1,4 +1,4 @@
-"""Online variational Bayes (oVB): how a state starts, learns ratings, and makes jumps.
+"""How a state that learns online starts, and the jumps that it makes.
 
 Opening directions, widening the prior and restarting are jumps: they lower the bound at first. Each
 is made on a copy of the state, whose rows then follow, as do those of a second copy without the
@@ -36,19 +36,20 @@ from hemf.model.features import Design, implicit_blocks
 from hemf.model.layout import lower_triangle
 from hemf.model.predictive import pair_moments
 from hemf.online import features
-from hemf.online.clocks import FIRST_RESTART, Clocks
+from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.communities import is_clear
 from hemf.online.eviction import evict_all
-from hemf.online.guards import ObservedRange
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import BLOCK, OnlineState, keep, keep_moods
+from hemf.online.state import OnlineState, keep, keep_moods
 from hemf.online.store import History, RatingBook, RowStore, add_rows, row_of_each, widen
 from hemf.online.updates import (
     MARGIN,
     MIN_RECENT,
     apply_batch,
-    apply_stream,
     converge,
+    is_buffer_full,
+    is_opening_due,
+    is_young,
     learn_moods,
     note_refreshed,
     pass_over,
@@ -63,19 +64,15 @@ Pass: TypeAlias = Callable[[OnlineState], None]
 
 START_NOISE = 0.5
 START_SCALE = 0.1
-# A stream that started without a fit restarts as its ratings double, until there are enough.
-LAST_RESTART = 100_000
 RESTART_SWEEPS = 10
 RESTART_PASSES = 5  # over all rows, before a fresh state is compared with the one there is
 RESTART_WIDE = 0.3
 MAX_HELD_BACK = 2000  # ratings that jumps are judged by
 SURE = 2  # passes of a state without a jump
-GROWTH = 1.25  # of the ratings between two times that directions are opened
 CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
 MAX_READ = 2_000_000  # ratings; of more, those of some users suffice
 CLEAR_MARGIN = 0.0  # directions need only be stronger than chance: the jump is judged
 OPENING_PASSES = 10  # over all rows, at most, until directions that were opened pay
-EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
 MAX_START = 3.0  # root mean squares that a row may be away from the others when a direction opens
 ENOUGH = 3.0  # ratings for each unknown; with fewer, ratings are scarce
 WIDEN_GROWTH = 1.1  # of the ratings since the fit, until a wider prior is tried
@@ -84,51 +81,9 @@ WIDEN_PASSES = 30  # over all rows, in which closed directions come back; it is 
 MIN_WIDEN_PASSES = 10
 
 
-# -- learning ------------------------------------------------------------------------------------
-
-
-def absorb(
-    state: OnlineState,
-    users: Int64Array,
-    items: Int64Array,
-    codes: Int64Array,
-    previous: Int64Array,
-    times: Int64Array | None = None,
-    *,
-    learn: bool = True,
-) -> int:
-    """Learn a batch of ratings; see `apply_batch`. With ``learn``, jumps are tried when due."""
-    n_new = apply_batch(state, users, items, codes, previous, times, learn=learn)
-    _end(state, learn=learn)
-    return n_new
-
-
-def predict_then_learn(
-    state: OnlineState,
-    users: Int64Array,
-    items: Int64Array,
-    codes: Int64Array,
-    times: Int64Array | None = None,
-) -> tuple[Float64Array, Int64Array]:
-    """Learn ratings one after the other; return the forecast of each, and its ticks.
-
-    ``times`` are needed where there are moods.
-    """
-    forecasts, ticks = np.empty(codes.size), np.zeros(codes.size, np.int64)
-    # At most a block of stale rows is refreshed at a time.
-    step = max(int(BLOCK / max(state.options.refresh, 1.0)), 1)
-    for begin in range(0, codes.size, step):
-        part = slice(begin, begin + step)
-        when = None if times is None else times[part]
-        learnt = apply_stream(state, users[part], items[part], codes[part], when)
-        forecasts[part], ticks[part] = learnt
-        _end(state)
-    return forecasts, ticks
-
-
-def _end(state: OnlineState, *, learn: bool = True) -> None:
-    """End buffering, restart, widen the prior or open directions, where that is due."""
-    if state.is_buffering and state.n_ratings > state.options.buffer:
+def make_due(state: OnlineState, *, learn: bool = True) -> None:
+    """End buffering and, with ``learn``, restart, widen the prior or open directions, where due."""
+    if is_buffer_full(state):
         end_buffering(state)
     if not learn:
         return
@@ -157,15 +112,6 @@ def end_buffering(state: OnlineState) -> None:
     state.set_total()
     for name in SIDES:
         state.point(name)
-
-
-def is_young(state: OnlineState) -> bool:
-    """Whether a stream started without a fit, is still short, and lists all its ratings.
-
-    Until then it restarts each time its ratings have doubled.
-    """
-    few = state.seen < LAST_RESTART and not state.has_plenty
-    return state.fit is not None and state.is_complete and few
 
 
 # -- start ---------------------------------------------------------------------------------------
@@ -483,22 +429,6 @@ def take(state: OnlineState, trial: OnlineState) -> None:
 # A direction of the factors closes where few ratings support it: its prior shrinks, and from almost
 # nothing it comes back only slowly once there are more. Ratings that are evicted in the meantime
 # are summed up without that direction.
-
-
-def is_opening_due(state: OnlineState) -> bool:
-    """Whether there are so many more ratings on record that closed directions may show."""
-    clocks = state.clocks
-    if state.window == 0 or state.options.evb is None or is_young(state):
-        return False
-    if state.seen < clocks.due_at.get(("directions", ""), 0.0):
-        return False
-    if state.has_plenty:  # ratings of pairs that are rated again and again are no test either
-        return False
-    opened_at = max(clocks.ratings.get("directions", 0), FIRST_RESTART)
-    missing = GROWTH * opened_at - state.n_ratings
-    if missing > 0:
-        clocks.schedule("directions", state.seen + missing)  # no need to count all of them before
-    return missing <= 0 and state.noise >= EXPLAINED
 
 
 def open_directions(state: OnlineState) -> int:
