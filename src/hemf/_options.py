@@ -56,11 +56,6 @@ class OnlineOptions:
     rating_range: str | tuple[float, float] | None = "observed"
     """Range that predictions are clipped to."""
 
-    @property
-    def declared_range(self) -> tuple[float, float] | None:
-        """The rating range where it was declared as two numbers."""
-        return self.rating_range if isinstance(self.rating_range, tuple) else None
-
 
 @dataclass(frozen=True)
 class Schedule:

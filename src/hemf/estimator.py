@@ -722,5 +722,20 @@ class HeMF(Parametrised):
         return self._fit.model
 
     def _settings(self) -> Settings:
+        """Check the parameters of online learning, unless they are those checked last."""
+        own = vars(self).copy()  # in one step: other threads may add to it
+        given = {name: value for name, value in own.items() if not name.startswith("_")}
+        checked: tuple[dict[str, Any], Settings] | None = own.get("_checked")
+        if checked is not None and _are_identical(given, checked[0]):
+            return checked[1]
         options = fit_options(self)
-        return Settings(options, online_options(self, options), self.rng)
+        settings = Settings(options, online_options(self, options), self.rng)
+        if not any(isinstance(value, list | dict | np.ndarray) for value in given.values()):
+            self._checked = given, settings  # what cannot be changed in place
+        return settings
+
+
+def _are_identical(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two dictionaries hold the very same objects."""
+    same = one.keys() == other.keys()
+    return same and all(value is other[name] for name, value in one.items())

@@ -21,6 +21,7 @@ CALLS = {"journal", "lock", "prepared"}
 FOUND = {
     "_in_use",
     "_tables",
+    "derived",
     "_stranger",
     "folding",
     "_strangers",
@@ -114,10 +115,11 @@ def _content(thing: Any) -> dict[str, Any]:
     if is_dataclass(thing) or cached:
         own = {name: value for name, value in own.items() if name not in cached}
     if isinstance(thing, HeMF):
+        own.pop("_checked", None)
         held = own.pop("_held", None)  # made when it is first looked for
         own["fit"] = None if held is None else held.content
     if isinstance(thing, FittedModel):
-        del own["version"], own["derived"]
+        del own["version"]
     if type(thing).__name__ == "Learner":
         own.pop("_table", None)
     return own

@@ -54,12 +54,12 @@ class Layout:
         """Coordinates of the factors, without offsets."""
         return self.free if self.pinned < 0 else self.free[1:]
 
-    @property
+    @cached_property
     def order(self) -> int:
         """Number of coordinates of the posterior."""
         return self.total - (self.pinned >= 0)
 
-    @property
+    @cached_property
     def packed(self) -> int:
         """Length of a packed second moment."""
         return self.total * (self.total + 1) // 2

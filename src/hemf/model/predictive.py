@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +21,21 @@ def pair_moments(
     left: Moments, right: Moments, rows: Int64Array, columns: Int64Array, *, variance: bool
 ) -> tuple[Float64Array, Float64Array]:
     """Mean and (where asked for) variance of a·b for pairs of rows."""
-    from hemf.kernels.products import pair_moments as kernel
-
     mean = np.empty(rows.size)
     spread = np.empty(rows.size if variance else 0)
-    kernel.compiled(left.mean.dtype)(
+    _pair_kernel(left.mean.dtype)(
         np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64),
         left.mean, left.second, right.mean, right.second, variance, mean, spread,
     )  # fmt: skip
     return mean, spread
+
+
+@cache
+def _pair_kernel(dtype: npt.DTypeLike) -> Callable[..., object]:
+    from hemf.kernels.products import pair_moments as kernel
+
+    found: Callable[..., object] = kernel.compiled(dtype)
+    return found
 
 
 def score_rows(

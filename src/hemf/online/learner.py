@@ -20,7 +20,7 @@ from hemf.batch.callbacks import SweepReport
 from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
-from hemf.data.sources import Columns
+from hemf.data.sources import Columns, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines.threads import Sessions, one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
@@ -270,8 +270,8 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
         learner.state.rng = rng
         return learner
     _check_beginning(settings)
-    limits = options.declared_range
-    if limits is not None:
+    limits = options.rating_range
+    if isinstance(limits, tuple):
         centre, unit = (limits[0] + limits[1]) / 2.0, (limits[1] - limits[0]) / 4.0
     else:
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
@@ -350,7 +350,13 @@ def _check_change(old: OnlineOptions, new: OnlineOptions) -> None:
 
 def _times(fit: Fit | None, settings: Settings, read: Columns) -> Int64Array | None:
     """Return when ratings were given, where the model needs it."""
-    if not (settings.fit.moods if fit is None else fit.model.has_moods):
+    if fit is None:
+        has_moods = settings.fit.moods
+    elif fit.learner is not None:
+        has_moods = fit.learner.state.moods is not None
+    else:
+        has_moods = fit.model.has_moods
+    if not has_moods:
         return None
     if read.timestamps is None:
         raise DataError(
@@ -382,8 +388,10 @@ def partial_fit(
         raise DataError(f"there are {np.size(y)} ratings in y, and no pairs that they are of")
     if removed is not None and _is_empty(removed):
         removed = None
-    read = None if empty else read_in_order(ratings, y, columns, users=users, items=items)
-    more = read_more(None if fit is None else fit.model, features)
+    read = None if empty else _read(ratings, y, columns, users, items)
+    more: More = {}
+    if any(table is not None for table in features.values()):
+        more = read_more(None if fit is None else fit.model, features)
     if read is None and removed is None and not more:
         if fit is None:
             raise DataError("there are no ratings to learn from")
@@ -398,11 +406,11 @@ def partial_fit(
         values, user_ids, item_ids = read.ratings, read.users, read.items
         times = _times(fit, settings, read)
     before = given_before(previous, values.size)
-    check_range(options.declared_range, values)
+    check_range(options.rating_range, values)
     if previous is not None and user_ids is not None and item_ids is not None:
         check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     measured = options.duplicates == "mean"  # every rating of a pair counts
-    if user_ids is not None and item_ids is not None and values.size and not measured:
+    if user_ids is not None and item_ids is not None and values.size > 1 and not measured:
         user_ids, item_ids, values, before, times = resolve_duplicates(
             user_ids, item_ids, values, before, options.duplicates, times
         )
@@ -481,6 +489,13 @@ def partial_fit(
         warn_caller(warning, StreamWarning)
 
 
+def _read(ratings: Any, y: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> Columns:
+    """Read and check ratings, in their order."""
+    if y is None and not isinstance(ratings, Ratings):
+        return read_columns(ratings, columns, users=users, items=items)
+    return read_in_order(ratings, y, columns, users=users, items=items)
+
+
 def _vocabularies(fit: Fit | None) -> tuple[Vocabulary, Vocabulary]:
     """Ids of users and items; none before anything is learnt."""
     if fit is None:
@@ -508,11 +523,11 @@ def predict_then_learn(
     users, items = _vocabularies(first)
     if _is_empty(ratings) and not np.size(y if y is not None else ()) and first is not None:
         return np.empty(0), np.empty(0)
-    read = read_in_order(ratings, y, columns, users=users, items=items)
+    read = _read(ratings, y, columns, users, items)
     assert read.ratings is not None
     values = np.ascontiguousarray(read.ratings)
     times = _times(first, settings, read)
-    check_range(options.declared_range, values)
+    check_range(options.rating_range, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
     lowest = np.minimum.accumulate(values)
     highest = np.maximum.accumulate(values)
@@ -560,7 +575,7 @@ def predict_then_learn(
         assert block is not None
         part, forecasts = block.part, block.forecasts
         seconds[part] = in_seconds(block.ticks, time.perf_counter() - block.begun)
-        if fresh and block.known is None and options.declared_range is None:
+        if fresh and block.known is None and not isinstance(options.rating_range, tuple):
             forecasts[0] = 0.0
         expected[part] = _clipped(options, forecasts, block.known, lowest, highest, part)
         at = part.stop
@@ -656,9 +671,9 @@ def _clipped(
     return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
 
 
-def check_range(limits: tuple[float, float] | None, values: Array) -> None:
+def check_range(limits: str | tuple[float, float] | None, values: Array) -> None:
     """Raise DataError for ratings outside a range that was declared."""
-    if limits is not None:
+    if isinstance(limits, tuple):
         outside = (values < limits[0]) | (values > limits[1])
         if outside.any():
             row = int(outside.argmax())

@@ -533,10 +533,15 @@ def set_newcomers(state: OnlineState, name: str) -> None:
 
 def kernel(state: OnlineState, called: str) -> Kernel:
     """Return a kernel for the storage of a state."""
+    store = state.stores["user"]
+    return _compiled(called, store.mean.dtype, store.history.code.dtype)
+
+
+@cache
+def _compiled(called: str, dtype: np.dtype[Any], codes: np.dtype[Any]) -> Kernel:
     from hemf.kernels import online
 
-    store = state.stores["user"]
-    found: Kernel = getattr(online, called).compiled(store.mean.dtype, store.history.code.dtype)
+    found: Kernel = getattr(online, called).compiled(dtype, codes)
     return found
 
 
@@ -660,9 +665,14 @@ def shared(state: OnlineState, name: str) -> Shared:
     """Return a side's communities, and their statistics in place."""
     from hemf.kernels.structures import Shared
 
-    store = state.stores[name]
+    side, store = state.sides[name], state.stores[name]
+    # Computed again only where the posterior of the communities is another.
+    of = store.derived.get("of")
+    known = side.communities, side.noise_scales, side.regression
+    if of is None or any(one is not other for one, other in zip(of, known, strict=True)):
+        store.derived.update(of=known, communities=community_arguments(side))
     return Shared(
-        **community_arguments(state.sides[name]),
+        **store.derived["communities"],
         size=store.size,
         first=store.first,
         scatter=store.scatter,
@@ -695,11 +705,15 @@ def mean_covariance(state: OnlineState, name: str) -> Array:
     return known
 
 
-def scratch(own: Rows, common: Shared) -> Scratch:
+def scratch(state: OnlineState, name: str, own: Rows, common: Shared) -> Scratch:
     """Return working memory for refreshes of a side's rows."""
     from hemf.kernels import structures
 
-    return structures.scratch(own, common)
+    derived, shape = state.stores[name].derived, common.natural_mean.shape
+    if "scratch" not in derived or derived["scratch"].solutions.shape != shape:
+        derived["scratch"] = structures.scratch(own, common)
+    memory: Scratch = derived["scratch"]
+    return memory
 
 
 def outer(state: OnlineState) -> Outer:
@@ -707,4 +721,7 @@ def outer(state: OnlineState) -> Outer:
     from hemf.kernels import structures
 
     store = state.stores["user"]
-    return structures.outer(store.mean, store.second)
+    if "outer" not in store.derived:
+        store.derived["outer"] = structures.outer(store.mean, store.second)
+    memory: Outer = store.derived["outer"]
+    return memory

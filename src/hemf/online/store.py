@@ -20,7 +20,7 @@ from hemf._arrays import with_room
 from hemf._options import MOST_PARTS
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Prior, Statistics
-from hemf.model.layout import Layout, Moments, lower_triangle, pack, unpack
+from hemf.model.layout import Layout, Moments, lower_triangle, pack
 from hemf.model.noise import NoiseScales
 from hemf.model.side import Side
 from hemf.online.journal import Journal, Undo, content_of, restore
@@ -526,6 +526,8 @@ class RowStore:
         self.n_rows = 0
         self._in_use: dict[str, AnyArray] | None = None
         self._tables: _Tables | None = None
+        self.derived: dict[str, Any] = {}
+        """Working memory and arguments of kernels; a copy has its own."""
         self.history = History()
         parts = min(most, communities)
         self._arrays = replace(
@@ -537,6 +539,10 @@ class RowStore:
         self.first = np.zeros((communities, order))
         self.scatter = np.zeros((communities, order * (order + 1) // 2))
         self.totals = np.zeros(4)
+        rows, columns = lower_triangle(order)
+        self._triangle = np.empty((order, order), np.int64)
+        """Where a symmetric matrix has its entries when it is packed."""
+        self._triangle[rows, columns] = self._triangle[columns, rows] = np.arange(rows.size)
         self.mean_covariance: Array | None = None
         """Mean posterior covariance over ratings, packed, as of the clock "covariance"."""
         self.rotated_means: Float64Array | None = None
@@ -567,7 +573,7 @@ class RowStore:
 
     def __getstate__(self) -> dict[str, Any]:
         # Copied, the parts in use would be arrays of their own.
-        return {**self.__dict__, "_in_use": None, "_tables": None}
+        return {**self.__dict__, "_in_use": None, "_tables": None, "derived": {}}
 
     def add(
         self, n: int, *, mean: npt.ArrayLike, second: npt.ArrayLike, prior_shape: float
@@ -702,7 +708,7 @@ class RowStore:
         return Statistics(
             self.size.copy(),
             self.first.copy(),
-            unpack(self.scatter),
+            self.scatter.take(self._triangle, axis=1),
             float(self.totals[0]),
             rounding,
         )

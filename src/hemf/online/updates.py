@@ -158,7 +158,7 @@ def apply_stream(
     online.kernel(state, "stream")(
         users, items, codes, rows["user"], rows["item"], common["user"], common["item"],
         online.rules(state), forecasts, errors, ticks,
-        *(online.scratch(rows[name], common[name]) for name in SIDES),
+        *(online.scratch(state, name, rows[name], common[name]) for name in SIDES),
         online.outer(state), when, online.sittings(state),
     )  # fmt: skip
     state.clocks.seen += codes.size
@@ -301,7 +301,7 @@ def refresh_rows(
     keep(state, name, rows, REFRESHED)
     own, other, rules = arguments or (*online.pair(state, name), online.rules(state))
     common = online.shared(state, name)
-    memory = online.scratch(own, common)
+    memory = online.scratch(state, name, own, common)
     online.kernel(state, "refresh_all")(rows, own, other, common, rules, memory)
     store = state.stores[name]
     note_refreshed(state, name, rows)
@@ -327,7 +327,7 @@ def record_parts(state: OnlineState, name: str) -> None:
     """Compute what the rows of a side give to their communities; no row changes."""
     store, common = state.stores[name], online.shared(state, name)
     own, other = online.pair(state, name)
-    memory = online.scratch(own, common)
+    memory = online.scratch(state, name, own, common)
     rows = np.arange(store.n_rows)
     online.kernel(state, "keep_all")(rows, own, other, common, online.rules(state), memory)
     state.sides[name].statistics = store.statistics
