@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf._files import expand_home
-from hemf.cli.output import READ
+from hemf.cli.output import READ, Document
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from hemf._typing import FeaturesLike
     from hemf.cli.output import Output
     from hemf.data.datasets import Dataset
-    from hemf.data.ratings import Ratings
+    from hemf.data.ratings import Ratings, ReadOptions
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import Vocabulary
 
@@ -145,7 +145,7 @@ def setting_name(setting: str) -> str:
     return setting.partition("=")[0].strip().replace("-", "_")
 
 
-def parse_settings(settings: list[str] | None) -> dict[str, Any]:
+def parse_settings(settings: list[str] | None) -> Document:
     """Parse ``--set`` options.
 
     >>> parse_settings(["n_factors=10", "rating_range=1,5"])
@@ -176,15 +176,26 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
     return tuple(parts)
 
 
-def read_ratings(output: Output, data: str, columns: str | None, **options: Any) -> Ratings:
-    """Read ratings from a file or a data set; ``options`` are those of `Ratings.from_any`."""
+def read_ratings(
+    output: Output,
+    data: str,
+    columns: str | None,
+    *,
+    duplicates: str = "last",
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> Ratings:
+    """Read ratings from a file or a data set; see `Ratings.from_any`."""
     from hemf.data.ratings import Ratings
     from hemf.experiments import datasets
 
     chosen = parse_columns(columns)
+    options: ReadOptions = {"duplicates": duplicates, "users": users, "items": items}
+    if chosen is not None:
+        options["columns"] = chosen
     if not _fetched(output, data, columns):
         with output.status(f"reading {data}"):
-            return Ratings.from_any(expand_home(data), columns=chosen, **options)
+            return Ratings.from_any(expand_home(data), **options)
     if chosen is not None:
         raise ParameterError(
             f"--columns {columns}: the columns of the data set {data} are known; "
@@ -245,7 +256,7 @@ def show_terms(output: Output, entry: Dataset) -> None:
     output.remark(f"{entry.title}: {entry.terms}")
 
 
-def find_id(known: Vocabulary, text: str) -> tuple[Any, bool]:
+def find_id(known: Vocabulary, text: str) -> tuple[object, bool]:
     """Return the id that a text stands for, and whether it is known: 42 is a number or text.
 
     >>> from hemf.data.vocabulary import Vocabulary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,7 +42,7 @@ def explanation_rows(why: Explanation) -> Columns:
         "global_mean", "user_offset", "item_offset", "interaction", "from_ratings",
         "from_features", "from_communities",
     )  # fmt: skip
-    groups: dict[str, Mapping[Any, float]] = {
+    groups: dict[str, Mapping[str, float] | Mapping[int, float]] = {
         "prediction": {"mean": why.mean, "std": why.std},
         "part": {name: getattr(why, name) for name in sums},
         "uncertainty": why.uncertainty,

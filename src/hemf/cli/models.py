@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hemf._typing import AnyArray, Array, FeaturesLike
-    from hemf.cli.output import Output
+    from hemf.cli.output import Document, Output
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
     from hemf.evaluation import Predictive
@@ -37,10 +37,10 @@ class Model(Protocol):
     def predict(self) -> Callable[..., Any]:
         """Return the expected ratings of pairs."""
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> Document:
         """Return the parameters."""
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters."""
 
 
@@ -181,7 +181,7 @@ def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
     """
     from hemf.kernels import compile
 
-    quick: dict[str, Any] = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
+    quick: Document = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick |= {"samples": 1, "burn_in": 0}
     quick["rating_range"] = None  # the few ratings may be outside the chosen one
     given = model.get_params()

@@ -185,7 +185,7 @@ def _console(*, stderr: bool = False) -> Console:
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a value made of JSON types; NaN and infinities are null.
 
     >>> plain({"mean": np.float32(0.5), 3: np.array([1, 2]), "std": float("nan")})
@@ -337,7 +337,7 @@ def _arrow(values: Values, name: str) -> ArrowArray:
     return pa.array([None if value is None else _text(value) for value in listed], pa.string())
 
 
-def _listed(values: Values) -> list[Any]:
+def _listed(values: Values) -> list[object]:
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 

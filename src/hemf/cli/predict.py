@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -90,7 +91,7 @@ def predict(
         output.result(document, lambda: output.line(f"{known.size:,} predictions: {target}"))
         return
 
-    def rows(stop: int | None) -> Any:
+    def rows(stop: int | None) -> Iterator[tuple[object, ...]]:
         cut = [column[:stop].tolist() for column in table.values()]
         return zip(*cut, strict=True)
 

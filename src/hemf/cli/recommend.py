@@ -83,7 +83,7 @@ def recommend(
             output.remark(f"user {answer['user']}: no items are left to recommend")
 
 
-def ranked_items(model: HeMF, user: Any, n: int, **options: Any) -> list[Document]:
+def ranked_items(model: HeMF, user: object, n: int, **options: Any) -> list[Document]:
     """Return the best items of a user, each with score, mean and standard deviation."""
     items, scores = model.recommend(user, n, **options)
     if not len(items):

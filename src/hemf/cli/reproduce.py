@@ -16,8 +16,7 @@ from hemf.cli.output import STANDARD, Document, Output
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
-    from hemf.experiments.analysis import Entry
-    from hemf.experiments.plan import Plan, Task
+    from hemf.experiments.plan import Entry, Plan, Task
     from hemf.experiments.runner import Watch
 
 OUTPUT = Path("hemf-reproduce")

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -161,7 +161,7 @@ def tune(
         raise KeyboardInterrupt
 
 
-def parse_tried(tried: list[str] | None) -> dict[str, list[Any]] | None:
+def parse_tried(tried: list[str] | None) -> dict[str, list[object]] | None:
     """Parse ``--try`` options.
 
     >>> parse_tried(["n_factors=5,10", "noise_scales=both,none"])
@@ -169,7 +169,7 @@ def parse_tried(tried: list[str] | None) -> dict[str, list[Any]] | None:
     """
     if not tried:
         return None
-    space: dict[str, list[Any]] = {}
+    space: dict[str, list[object]] = {}
     for text in tried:
         name, equals, values = text.partition("=")
         parts = [part for part in values.split(",") if part.strip()]

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from hemf.evaluation import PairedDifference, Summary, paired_difference, summarise
 from hemf.experiments.catalog import BPMF, BY_CHUNKS, ONLINE_OURS, OURS, Experiment, Part, Printed
-from hemf.experiments.plan import Plan, version_of
-
-Entry = Mapping[str, Any]
-"""One line of the results."""
+from hemf.experiments.plan import Entry, Plan, version_of
 
 NEAR = 0.005  # of a printed error
 ALIKE = 0.001  # errors that differ by less over all sizes of chunks

@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from hemf.errors import ParameterError
+
+Settings: TypeAlias = Mapping[str, Any]
+"""Parameters of a learner."""
 
 ALL = "all"
 WEAK, RANDOM, CHUNKS = "weak", "random 90/10", "chunks"
@@ -28,11 +31,11 @@ class Method:
 
     label: str
     learner: str  # a key of `hemf.experiments.runner.LEARNERS`
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    quick: Mapping[str, Any] = field(default_factory=dict)  # what the quick form does otherwise
+    settings: Settings = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)  # what the quick form does otherwise
     only: str | None = None  # "full" or "quick": the form that it is left to
 
-    def settings_of(self, quick: bool) -> dict[str, Any]:
+    def settings_of(self, quick: bool) -> Settings:
         """Return the settings of the quick or the full form.
 
         >>> tib(2, 1, 40).settings_of(quick=True)["samples"]
@@ -83,17 +86,19 @@ class Experiment:
 FACTORS = 20  # "the initial hidden dimensionality of each component in HeMF is set as 20"
 _FEW_SAMPLES = {"burn_in": 15, "samples": 45}
 # The longer M³F-TIF is burnt in, the worse: chosen on ratings held out of the training part.
-_OF_TIF: dict[str, Any] = {"burn_in": 15, "samples": 300}
+_OF_TIF = {"burn_in": 15, "samples": 300}
 
 
-def tib(user_topics: int, item_topics: int, n_factors: int, **options: Any) -> Method:
+def tib(
+    user_topics: int, item_topics: int, n_factors: int, only: str | None = None, **more: int
+) -> Method:
     """Return M³F-TIB of that many topics and factors."""
-    return _m3f("TIB", user_topics, item_topics, n_factors, **options)
+    return _m3f("TIB", user_topics, item_topics, n_factors, only, more)
 
 
-def tif(user_topics: int, item_topics: int, n_factors: int, **options: Any) -> Method:
+def tif(user_topics: int, item_topics: int, n_factors: int, only: str | None = None) -> Method:
     """Return M³F-TIF of that many topics and factors."""
-    return _m3f("TIF", user_topics, item_topics, n_factors, **_OF_TIF, **options)
+    return _m3f("TIF", user_topics, item_topics, n_factors, only, _OF_TIF)
 
 
 def _m3f(
@@ -101,9 +106,8 @@ def _m3f(
     user_topics: int,
     item_topics: int,
     n_factors: int,
-    *,
-    only: str | None = None,
-    **more: Any,
+    only: str | None,
+    more: Settings,
 ) -> Method:
     topics = {"user_topics": user_topics, "item_topics": item_topics}
     return Method(
@@ -115,7 +119,7 @@ def _m3f(
     )
 
 
-def _sequential(label: str, learner: str, full: int, quick: int, **more: Any) -> Method:
+def _sequential(label: str, learner: str, full: int, quick: int, **more: object) -> Method:
     """Return a learner that is fed with all chunks so many times."""
     return Method(label, learner, {"n_factors": FACTORS, "passes": full, **more}, {"passes": quick})
 

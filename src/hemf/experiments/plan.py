@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from hemf._files import JsonLog, digest, library_version
 from hemf.errors import DatasetError
-from hemf.experiments.catalog import CHUNKS, Experiment, Method, Part
+from hemf.experiments.catalog import CHUNKS, Experiment, Method, Part, Settings
 from hemf.experiments.data import Found, find
 
 RESULTS = "results.jsonl"
+
+Entry: TypeAlias = Mapping[str, Any]
+"""A result: one line of the file."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Task:
     part: Part
     method: Method
     split: int
-    settings: Mapping[str, Any]
+    settings: Settings
     seed: int
 
     @cached_property
@@ -85,7 +88,7 @@ class Plan:
         """Return the tasks of a part; none if its data are missing."""
         return [task for task in self.tasks if task.part is part]
 
-    def other_versions(self, results: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    def other_versions(self, results: Mapping[str, Entry]) -> dict[str, int]:
         """Return how many of the plan's results are of each version of hemf that is not this."""
         keys = {task.key for task in self.tasks} & results.keys()
         found = Counter(version_of(results[key]) for key in keys)
@@ -93,7 +96,7 @@ class Plan:
             version: found[version] for version in sorted(found) if version != library_version()
         }
 
-    def remark_on_versions(self, results: Mapping[str, Mapping[str, Any]]) -> str | None:
+    def remark_on_versions(self, results: Mapping[str, Entry]) -> str | None:
         """Say which results are of other versions, and what to do about it; None if none is."""
         others = self.other_versions(results)
         if not others:
@@ -145,7 +148,7 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.by_key: dict[str, dict[str, Any]] = {}
+        self.by_key: dict[str, Entry] = {}
         self.notes: list[str] = []
         self._log = JsonLog(path)
         for number, entry in enumerate(self._log.entries, start=1):
@@ -159,7 +162,7 @@ class Results:
                 f"{len(self.by_key)} finished results are kept"
             )
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: Entry) -> None:
         """Append a result; it is on disk when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._log.append(entry)
@@ -172,7 +175,7 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _is_result(entry: object) -> TypeGuard[dict[str, Any]]:
+def _is_result(entry: object) -> TypeGuard[Entry]:
     """Whether an entry has everything that tables are made of."""
     if not isinstance(entry, dict):
         return False
@@ -183,7 +186,7 @@ def _is_result(entry: object) -> TypeGuard[dict[str, Any]]:
 UNKNOWN = "a version not noted"
 
 
-def version_of(entry: Mapping[str, Any]) -> str:
+def version_of(entry: Entry) -> str:
     """Return the version of hemf that a result is of; in the first ones it was not noted.
 
     >>> version_of({"version": "0.1.0"}), version_of({})

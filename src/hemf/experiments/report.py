@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hemf._files import atomic_write, library_version
 from hemf.experiments.analysis import (
     Comparison,
-    Entry,
     Row,
     compare_all,
     findings,
@@ -20,7 +19,7 @@ from hemf.experiments.analysis import (
 )
 from hemf.experiments.catalog import BY_CHUNKS, CHUNKS, Experiment
 from hemf.experiments.data import Found
-from hemf.experiments.plan import Plan
+from hemf.experiments.plan import Entry, Plan, Task
 from hemf.report import plots
 from hemf.report.model import COLOURS, DASHES
 from hemf.report.page import Markup, card, page, picture, section, table, tiles
@@ -66,7 +65,7 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
     )
 
 
-def _seconds(results: Mapping[str, Entry], tasks: Sequence[Any]) -> float:
+def _seconds(results: Mapping[str, Entry], tasks: Sequence[Task]) -> float:
     return float(sum(results[key]["cpu_seconds"] for key in {task.key for task in tasks}))
 
 
@@ -267,7 +266,7 @@ def _communities(name: str, comparison: Comparison) -> str:
 # Plots of the experiments.
 
 
-Curve = Sequence[Mapping[str, Any]]
+Curve = Sequence[Entry]
 """Points of a result."""
 Lines = Sequence[tuple[str, Curve]]
 """Names of methods and their curves."""
@@ -375,5 +374,5 @@ def _legend(figure: Figure, axes: Axes, lines: Lines) -> None:
     figure.legend(axes.get_lines(), names, loc="outside upper left", ncols=min(len(names), 4))
 
 
-def _plain_number(value: float, _position: Any) -> str:
+def _plain_number(value: float, _position: object) -> str:
     return f"{value:g}"

@@ -8,15 +8,15 @@ after each iteration itself, they include that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from hemf._files import library_version
+from hemf._typing import AnyArray, Array
 from hemf.baselines.sgd import SGD
 from hemf.data.ratings import Ratings
 from hemf.data.synthetic import draw
@@ -25,12 +25,13 @@ from hemf.estimator import HeMF
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.protocols import Splits, kept_splits, passes
 from hemf.evaluation.splits import random_split
+from hemf.experiments.catalog import Settings
 from hemf.experiments.plan import RESULTS, Plan, Request, Results, Task
 from hemf.online.journal import uninterrupted
 from hemf.samplers.bpmf import BPMF
 from hemf.samplers.m3f import M3FTIB, M3FTIF
 
-Columns = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.floating[Any]]]
+Columns = tuple[AnyArray, AnyArray, Array]
 Progress = Callable[[float, str], None]
 """Called with the share that is done, and a short text."""
 
@@ -71,14 +72,26 @@ class Outcome:
     cpu_seconds: float
     seconds: float
     curve: list[Point]
-    chosen: dict[str, Any] = field(default_factory=dict)  # settings that were searched for
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as a JSON document."""
-        return asdict(self)
+    chosen: Settings = field(default_factory=dict)  # settings that were searched for
 
 
-Learner = Callable[[Trial, Mapping[str, Any], int, Progress], Outcome]
+Learner = Callable[[Trial, Settings, int, Progress], Outcome]
+
+
+class Model(Protocol):
+    """An estimator."""
+
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """Return the expected ratings of pairs."""
+
+
+class Sequential(Model, Protocol):
+    """An estimator that learns chunk by chunk."""
+
+    @property
+    def partial_fit(self) -> Callable[..., object]:
+        """Learn ratings."""
 
 
 class _Clock:
@@ -111,7 +124,7 @@ def columns_of(ratings: Ratings) -> Columns:
     return ratings.users.ids[users], ratings.items.ids[items], values
 
 
-def _error(model: Any, ratings: Ratings) -> float:
+def _error(model: Model, ratings: Ratings) -> float:
     users, items, actual = columns_of(ratings)
     step = max(1, -(-len(actual) // MAX_JUDGED))
     return rmse(actual[::step], model.predict(users[::step], items[::step]))
@@ -123,7 +136,7 @@ def _error(model: Any, ratings: Ratings) -> float:
 def _batch(name: str) -> Learner:
     """Return a function that runs an estimator fitted to all ratings at once."""
 
-    def run(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+    def run(trial: Trial, settings: Settings, seed: int, progress: Progress) -> Outcome:
         samplers: tuple[Any, ...] = (BPMF, M3FTIB, M3FTIF)
         kinds = {"hemf": HeMF} | {kind.__name__.lower(): kind for kind in samplers}
         kind = kinds[name]
@@ -173,7 +186,7 @@ def _standing(point: Point) -> str:
 
 
 def _feed(
-    model: Any, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
+    model: Sequential, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
 ) -> Outcome:
     """Let a learner learn all chunks several times.
 
@@ -197,7 +210,7 @@ def _feed(
                 *clock.read(),
                 rmse(test[2], model.predict(test[0], test[1])),
                 None,
-                None if found is None else (found, model.n_item_communities_),
+                None if found is None else (found, getattr(model, "n_item_communities_", found)),
             )
             curve.append(point)
             progress(done / steps, _standing(point))
@@ -207,7 +220,7 @@ def _feed(
     return Outcome(curve[-1].test_rmse, train, cpu, wall, curve)
 
 
-def _warm_up(model: Any, announce: bool) -> None:
+def _warm_up(model: Sequential, announce: bool) -> None:
     """Compile all kernels that a stream needs."""
     drawn = draw(60, 40, density=0.5, rng=0)
     columns = (drawn.users, drawn.items, drawn.ratings.astype(np.float32))
@@ -228,7 +241,7 @@ def _range(trial: Trial) -> tuple[float, float]:
     return (low, high) if low < high else (low, low + 1.0)
 
 
-def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+def _online(trial: Trial, settings: Settings, seed: int, progress: Progress) -> Outcome:
     """Run oVB without a previous fit."""
     options = dict(settings)
     n_passes = options.pop("passes")
@@ -238,7 +251,7 @@ def _online(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Prog
     return _feed(HeMF(**options, rng=seed), trial, n_passes, progress, announce=announce)
 
 
-def _descent(trial: Trial, settings: Mapping[str, Any], seed: int, progress: Progress) -> Outcome:
+def _descent(trial: Trial, settings: Settings, seed: int, progress: Progress) -> Outcome:
     """Run SGD with the best step and penalty on a held-out part of the training ratings."""
     options = dict(settings) | {"rating_range": _range(trial)}
     n_passes = options.pop("passes")
@@ -357,7 +370,7 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
                     "learner": task.method.learner,
                     "settings": dict(task.settings),
                     **splits.sizes(task),
-                    **outcome.as_dict(),
+                    **asdict(outcome),
                 }
             )
         done += cost
@@ -399,11 +412,11 @@ class _KeptSplits:
         if self._trial is None or self._trial[0] != place:
             splits, ratings = self.of(task), task.found.ratings
             train, test = splits[task.split]
-            chunks: list[Any] = []
+            chunks: list[Columns] = []
             if task.part.n_chunks is not None:
-                columns = columns_of(ratings)
+                users, items, values = columns_of(ratings)
                 chunks = [
-                    tuple(column[rows] for column in columns) for rows in splits.chunks(task.split)
+                    (users[rows], items[rows], values[rows]) for rows in splits.chunks(task.split)
                 ]
             self._trial = place, Trial(ratings.select(train), ratings.select(test), chunks)
         return self._trial[1]

@@ -19,11 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import StrMethodFormatter
 
     from hemf.batch.callbacks import SweepReport
     from hemf.evaluation import CalibrationCurve
+
+    MaskedArray = np.ma.MaskedArray[tuple[int, ...], np.dtype[np.float64]]
 
 INK = "#22272e"  # text and axes
 FAINT = "#d4d9e0"  # grid
@@ -122,7 +126,7 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
         figure = _figure(WHOLE, 2.1 * rows + 0.3)
         grid = figure.subplots(rows, columns, squeeze=False).flat
         sweeps = [report.sweep for report in shown]
-        named: dict[str, Any] = {}
+        named: dict[str, Line2D] = {}
         for axes, (name, lines) in zip(grid, panels.items(), strict=False):
             all_values: list[float] = []
             for term, side, colour in lines:
@@ -240,7 +244,7 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
     return figure
 
 
-def _range(values: np.ma.MaskedArray[Any, Any]) -> tuple[float, float]:
+def _range(values: MaskedArray) -> tuple[float, float]:
     low, high = (float(values.min()), float(values.max())) if values.count() else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
@@ -249,9 +253,9 @@ def _cell(
     axes: Axes,
     row: int,
     column: int,
-    rated: np.ma.MaskedArray[Any, Any],
+    rated: MaskedArray,
     count: NDArray[np.float64],
-    picture: Any,
+    picture: QuadMesh,
 ) -> None:
     place = (column + 0.5, row + 0.5)
     if np.ma.getmaskarray(rated)[row, column]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -411,7 +411,7 @@ def tuning_figure(found: Tuning) -> Figure:
                 continue
             curve = np.array(trial.curves[0])
             later += curve[len(curve) // 4 :].tolist()
-            look: dict[str, Any]
+            look: Settings
             if trial is found.best:
                 look = {"color": plots.USERS, "lw": 2.2, "label": "best"}
             elif trial is found.trials[0]:

@@ -511,11 +511,11 @@ class TrialLog:
 
     def __init__(self, path: Path | None, search: Mapping[str, object]) -> None:
         self._log = None if path is None else JsonLog(path)
-        self._found: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, Settings] = {}
         if self._log is not None:
             self._read(self._log, json.loads(json.dumps(dict(search), default=str)))
 
-    def _read(self, log: JsonLog, ours: dict[str, Any]) -> None:
+    def _read(self, log: JsonLog, ours: Settings) -> None:
         path = log.path
         if not log.entries:
             # The rest may be the beginning of a first line that was cut.
@@ -543,13 +543,13 @@ class TrialLog:
             )
 
     @staticmethod
-    def _trial(line: Mapping[str, Any], number: int, settings: dict[str, Any]) -> Trial:
+    def _trial(line: Settings, number: int, settings: Settings) -> Trial:
         curves = tuple(tuple(curve) for curve in line["curves"])
         numbers = {**line, "number": number, "settings": settings}
         infinite = {n: float("inf") for n in ("score", "rmse") if line[n] is None}
         return Trial(**numbers | infinite | {"curves": curves, "scores": tuple(line["scores"])})
 
-    def find(self, number: int, settings: dict[str, Any]) -> Trial | None:
+    def find(self, number: int, settings: Settings) -> Trial | None:
         """Return the trial of these settings, if there is one."""
         line = self._found.get(key_of(settings))
         return None if line is None else self._trial(line, number, settings)
