@@ -22,7 +22,7 @@ from hemf.kernels.lanes import (
     solve_forward,
     store,
 )
-from hemf.kernels.structures import OtherRows, Ratings, SweepMemory
+from hemf.kernels.structures import OtherRows, Ratings, SweepMemory, refer
 
 
 @kernel("void({T}[:, ::1], {T}[:, ::1])")
@@ -54,6 +54,7 @@ def draw_rows(
     ``noise`` is σ² of each row, ``precision`` Λ, packed, and ``natural_mean`` Λμ; other rows
     have a weight of 1. ``rows`` holds standard normals on entry.
     """
+    ratings, other, memory = refer(ratings), refer(other), refer(memory)
     order = rows.shape[1]
     triangle = order * (order + 1) // 2
     free = np.arange(order)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import kernel, separate, separate_step
-from hemf.kernels.structures import Rows, Rules, Sittings
+from hemf.kernels.structures import Rows, Rules, Sittings, refer
 
 FIRST, NOW, BEFORE, PRODUCT, EXTRA, DIVERGENCE = range(6)
 SUMS = 6
@@ -440,6 +440,7 @@ def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
 @kernel("int64[::1]", "int64[::1]", "int64[::1]", "int64", Sittings, "int64[::1]")
 def seat_all(rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, seats: Any) -> None:
     """Write the sitting of each rating that is not taken out."""
+    sittings = refer(sittings)
     for k in range(rows.size):
         if codes[k] >= 0:
             seats[k] = seat(sittings, rows[k], times[k], complete != 0)
@@ -454,6 +455,7 @@ def filter_all(
     rules: Any, sittings: Any, seats: Any,
 ) -> None:  # fmt: skip
     """Find the sittings of ratings that will not all be listed, and let new ones tell of them."""
+    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
     for k in range(rows.size):
         i, j = rows[k], others[k]
         if codes[k] >= 0:
@@ -468,6 +470,7 @@ def smooth_all(
     rows: Any, users: Any, items: Any, rules: Any, sittings: Any, gathers: Any, sums: Any
 ) -> None:
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
+    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
     for k in range(rows.size):
         if gathers != 0:
             gather_chain(users, items, sittings, rules, rows[k])

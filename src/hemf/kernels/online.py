@@ -43,7 +43,7 @@ from hemf.kernels.refresh import (
     refresh,
     weigh_row,
 )
-from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
+from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings, refer
 
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
@@ -87,6 +87,7 @@ def record_all(
 
     ``seats`` are their sittings, nothing without moods.
     """
+    own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
         i, j = rows[k], others[k]
         sitting = seats[k] if seats.size > 0 else np.int64(-1)
@@ -130,6 +131,7 @@ def settle_all(
     seats: Any,
 ) -> None:  # fmt: skip
     """Add ratings, oldest first, to the sums of those that are not listed."""
+    own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
         sitting = seats[k] if seats.size > 0 else np.int64(-1)
         settle(
@@ -143,6 +145,7 @@ def retire_all(
     memory: Any,
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
+    own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
         retire(
             own, other, rules, keep, other_keep, rows[k], added[k], own.count.size,
@@ -153,6 +156,8 @@ def retire_all(
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
 def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
     """Refresh rows one after the other."""
+    own, other, shared = refer(own), refer(other), refer(shared)
+    rules, memory = refer(rules), refer(memory)
     for k in range(rows.size):
         refresh(own, other, shared, rules, rows[k], memory)
 
@@ -160,6 +165,8 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
 def keep_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
     """Put on record what rows give to their communities, without moving any of them."""
+    own, other, shared = refer(own), refer(other), refer(shared)
+    rules, memory = refer(rules), refer(memory)
     for k in range(rows.size):
         keep_row(own, other, shared, rules, rows[k], memory)
 
@@ -179,6 +186,9 @@ def stream(
     E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
     it: another row, or the communities in the end.
     """
+    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
+    user_shared, item_shared, products = refer(user_shared), refer(item_shared), refer(products)
+    user_memory, item_memory = refer(user_memory), refer(item_memory)
     past_mean, past_second = user_memory.past_mean, user_memory.past_second
     past_weight, past_value, past_spread, squares = items.weight[0], rules.levels[0], 0.0, 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0

@@ -392,16 +392,15 @@ def extend(
     return True
 
 
-@kernel(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", allocates=True
-)
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def lay_out(rows: Any, extra: Any, length: Any, room: Any, new_start: Any, new_room: Any) -> int:
     """Write where lists go in pools without gaps, with room for ``extra`` more entries in ``rows``.
 
     Return the entries that are needed.
     """
     # Room that was promised is kept, in use or not.
-    new_room[:] = room
+    for i in range(room.size):
+        new_room[i] = room[i]
     for k in range(rows.size):
         wanted = length[rows[k]] + extra[k]
         if wanted > new_room[rows[k]]:

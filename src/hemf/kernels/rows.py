@@ -49,6 +49,7 @@ from hemf.kernels.structures import (
     Ratings,
     Statistics,
     SweepMemory,
+    refer,
 )
 
 SIGNATURE = (
@@ -64,6 +65,8 @@ def coupled_rows(
     features: Any, statistics: Any, memory: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
+    ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
+    posterior, statistics = refer(posterior), refer(statistics)
     precision, natural_mean = prior.precision, prior.natural_mean
     order, communities = prior.free.size, natural_mean.shape[0]
     triangle = precision.shape[1]
@@ -152,6 +155,8 @@ def mean_field_rows(
     features: Any, statistics: Any, memory: Any,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
+    ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
+    posterior, statistics = refer(posterior), refer(statistics)
     precision, natural_mean = prior.precision, prior.natural_mean
     order, communities = prior.free.size, natural_mean.shape[0]
     triangle = precision.shape[1]
