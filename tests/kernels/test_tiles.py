@@ -32,7 +32,8 @@ def test_a_table_larger_than_the_cache_gives_what_its_used_rows_give() -> None:
     results = []
     for table, indices in ((other.moments, few[compact].astype(np.int32)), (small, compact)):
         items = replace(other, moments=table, membership=other.membership[: len(table.mean)])
-        rows = {"user": Sparse(indptr, indices, values)}
+        empty = Sparse(np.zeros(len(table.mean) + 1, np.int64), indices[:0], values[:0])
+        rows = {"user": Sparse(indptr, indices, values), "item": empty}
         found = []
         for n_jobs in (1, 2, 3):  # other batches, the same bits
             sides = {"user": side.copy(), "item": items}
