@@ -277,29 +277,17 @@ def kept_splits(
         return splits
     splits = load_splits(path, data)
     chunks = _check(protocol, n_splits, n_chunks, seed)
-    asked: dict[str, object] = {
-        "protocol": protocol,
-        "n_splits": n_splits,
-        "seed": seed,
-        "n_chunks": chunks,
-    }
-    there: dict[str, object] = {
-        "protocol": splits.protocol,
-        "n_splits": len(splits),
-        "seed": splits.seed,
-        "n_chunks": splits.n_chunks,
-    }
+    asked = {"protocol": protocol, "n_splits": n_splits, "seed": seed, "n_chunks": chunks}
+    there = {name: getattr(splits, name) for name in ("protocol", "seed", "n_chunks")}
+    there["n_splits"] = len(splits)
     if other := [name for name in asked if asked[name] != there[name]]:
+        has, wants = (", ".join(f"{name}={of[name]!r}" for name in other) for of in (there, asked))
         raise DataError(
-            f"{path} holds splits with {_listed(there, other)} instead of {_listed(asked, other)}; "
-            "choose another file, or delete this one",
+            f"{path} holds splits with {has} instead of {wants}; choose another file, or delete "
+            "this one",
             value=str(path),
         )
     return splits
-
-
-def _listed(values: dict[str, object], names: list[str]) -> str:
-    return ", ".join(f"{name}={values[name]!r}" for name in names)
 
 
 def _read(path: Path) -> Splits:

@@ -21,7 +21,6 @@ from hemf.experiments.catalog import BY_CHUNKS, CHUNKS, Experiment
 from hemf.experiments.data import Found
 from hemf.experiments.plan import Entry, Plan, Task
 from hemf.report import plots
-from hemf.report.model import COLOURS, DASHES
 from hemf.report.page import Markup, card, page, picture, section, table, tiles
 
 if TYPE_CHECKING:
@@ -281,10 +280,7 @@ def error_figure(lines: Lines, steps: str) -> Figure:
     >>> [axes.get_xlabel() for axes in error_figure([("SGD", curve)], "chunks fed").axes]
     ['chunks fed', 'CPU seconds']
     """
-    with plots.style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(plots.WHOLE, 4.0), layout="constrained")
+    with plots.drawing(plots.WHOLE, 4.0) as figure:
         by_step, by_second = figure.subplots(1, 2, sharey=True)
         _draw(by_step, lines, "iteration")
         _draw(by_second, lines, "cpu_seconds")
@@ -309,10 +305,7 @@ def passes_figure(lines: Sequence[tuple[str, int, Curve]]) -> Figure:
         (name, [{**point, "passes": point["iteration"] / chunks} for point in curve])
         for name, chunks, curve in lines
     ]
-    with plots.style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(plots.WHOLE, 4.0), layout="constrained")
+    with plots.drawing(plots.WHOLE, 4.0) as figure:
         whole, late = figure.subplots(1, 2)
         _draw(whole, scaled, "passes", beginning=0.0)
         _draw(late, scaled, "passes")
@@ -333,17 +326,15 @@ def communities_figure(curve: Curve, steps: str) -> Figure:
     >>> [line.get_label() for line in communities_figure(points, "sweep").axes[0].get_lines()]
     ['users', 'items']
     """
-    with plots.style():
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
-        figure = Figure(figsize=(plots.HALF, 3.0), layout="constrained")
+    with plots.drawing(plots.HALF, 3.0) as figure:
         axes = figure.subplots()
         shown = [point for point in curve if point.get("communities")]
         at = [point["iteration"] for point in shown]
         for side, (name, colour) in enumerate((("users", plots.USERS), ("items", plots.ITEMS))):
             numbers = [point["communities"][side] for point in shown]
-            axes.step(at, numbers, where="post", color=colour, ls=DASHES[side], label=name)
+            axes.step(at, numbers, where="post", color=colour, ls=plots.DASHES[side], label=name)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(steps)
@@ -353,20 +344,11 @@ def communities_figure(curve: Curve, steps: str) -> Figure:
 
 
 def _draw(axes: Axes, lines: Lines, along: str, *, beginning: float = BEGINNING) -> None:
-    later: list[float] = []
-    for number, (_, curve) in enumerate(lines):
-        values = [point["test_rmse"] for point in curve]
-        later += values[round(beginning * len(values)) :]
-        axes.plot(
-            [point[along] for point in curve],
-            values,
-            color=COLOURS[number % len(COLOURS)],
-            ls=DASHES[number % len(DASHES)],
-        )
-    if later:
-        room = 0.06 * (max(later) - min(later)) + 0.0005
-        axes.set_ylim(min(later) - room, max(later) + room)
-    axes.ticklabel_format(axis="y", useOffset=False)
+    curves = [
+        ([point[along] for point in curve], [point["test_rmse"] for point in curve])
+        for _, curve in lines
+    ]
+    plots.draw_curves(axes, curves, beginning=beginning)
 
 
 def _legend(figure: Figure, axes: Axes, lines: Lines) -> None:

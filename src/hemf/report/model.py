@@ -15,13 +15,13 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hemf._files import atomic_write
 from hemf.errors import HistoryWarning
-from hemf.evaluation import Predictive, judge
+from hemf.evaluation import judge
 from hemf.evaluation import rmse as rmse_of
 from hemf.evaluation.distribution import is_scale
 from hemf.report import plots
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hemf._typing import Array
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
     from hemf.evaluation import Calibration, CurvePoint, RankingMetrics
@@ -120,12 +119,11 @@ def _missing(title: str, why: str) -> str:
     return card(title, f"Not shown: {why}", "", wide=True)
 
 
-class _Judgement:
+class _Judgement(NamedTuple):
     """Error and calibration of predictions."""
 
-    def __init__(self, actual: Array, said: Predictive, levels: Array | None) -> None:
-        self.rmse = rmse_of(actual, said.mean)
-        self.found = judge(actual, said, levels=levels)
+    rmse: float
+    found: Calibration
 
 
 def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
@@ -136,8 +134,8 @@ def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     said = model.predict_distribution(
         ratings.users.ids[users], ratings.items.ids[items], timestamps=times
     )
-    levels = model.levels_
-    return _Judgement(actual, said, levels if is_scale(levels) else None)
+    levels = model.levels_ if is_scale(model.levels_) else None
+    return _Judgement(rmse_of(actual, said.mean), judge(actual, said, levels=levels))
 
 
 def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
@@ -148,8 +146,8 @@ def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) ->
         "user × item communities": f"{model.n_user_communities_} × {model.n_item_communities_}",
     }
     if model.history_:
-        settled = "" if model.converged_ else " (not settled)"
-        figures["sweeps"] = f"{model.n_sweeps_}{settled}"
+        converged = "" if model.converged_ else " (not converged)"
+        figures["sweeps"] = f"{model.n_sweeps_}{converged}"
         if not math.isnan(model.history_[-1].seconds):
             figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
     figures["ELBO (nats)"] = f"{model.elbo_:,.0f}"
@@ -479,9 +477,6 @@ Curves = Sequence[tuple[str, Sequence["CurvePoint"]]]
 """Name of each learner, and its curve of `Prequential`."""
 
 KINDS = (".html", ".png")
-# Each stands out on light and on dark ground; the first two follow the page's own.
-COLOURS = (plots.USERS, plots.ITEMS, "#009e73", "#b8609a", "#8a7f00", "#7a5cc4")
-DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 BEGINNING = 0.05  # of the points, which may leave the picture so that the rest can be seen
 WINDOW = 20  # a point of the stream stands for the last 1/20 of all points
 CHARACTERS = 12  # of the legend, in an inch
@@ -499,11 +494,8 @@ def stream_figure(curves: Curves, *, start: int = 0) -> Figure:
     ['ratings seen']
     """
     tested = any(point.test_rmse is not None for _, curve in curves for point in curve)
-    with plots.style():
-        from matplotlib.figure import Figure
-
-        width = plots.WHOLE if tested else 8.0
-        figure = Figure(figsize=(width, 4.2), layout="constrained")
+    width = plots.WHOLE if tested else 8.0
+    with plots.drawing(width, 4.2) as figure:
         panels = figure.subplots(1, 2 if tested else 1, squeeze=False, sharex=True)[0]
         _draw(panels[0], [windowed(curve) for _, curve in curves], start)
         panels[0].set_title("each rating, predicted before it was learnt")
@@ -541,24 +533,11 @@ def _tested(curve: Sequence[CurvePoint]) -> list[tuple[int, float]]:
 def _draw(axes: Axes, lines: Sequence[Sequence[tuple[int, float]]], start: int) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    later: list[float] = []
-    for number, points in enumerate(lines):
-        values = [value for _, value in points]
-        later += values[round(BEGINNING * len(values)) :]
-        axes.plot(
-            [start + ratings for ratings, _ in points],
-            values,
-            color=COLOURS[number % len(COLOURS)],
-            ls=DASHES[number % len(DASHES)],
-            marker="o" if len(points) <= 12 else None,
-            ms=4,
-        )
-    if later:
-        # A learner that starts from nothing begins far above all that is worth comparing.
-        room = 0.06 * (max(later) - min(later)) + 0.002 * max(later)
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, min(later) - room), min(high, max(later) + room))
-    axes.ticklabel_format(axis="y", useOffset=False)
+    curves = [
+        ([start + ratings for ratings, _ in points], [value for _, value in points])
+        for points in lines
+    ]
+    plots.draw_curves(axes, curves, beginning=BEGINNING)
     axes.set_xlim(left=0)
     axes.set_xlabel("ratings seen")
     axes.set_ylabel("RMSE (rating units)")

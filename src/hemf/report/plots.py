@@ -38,6 +38,10 @@ PAPER = "#ffffff"
 
 HALF, WHOLE = 5.6, 11.0  # inches wide, for half and all of a page that is read at 100 %
 FEW = 6  # communities that half a page has room for
+FEW_POINTS = 12  # which are marked on their line
+# Each stands out on light and on dark ground.
+COLOURS = (USERS, ITEMS, "#009e73", "#b8609a", "#8a7f00", "#7a5cc4")
+DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 SKIPPED = 2  # first sweeps, not plotted: their changes would hide the rest
 _STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants known keys
     "figure.facecolor": PAPER,
@@ -69,18 +73,39 @@ _STYLE: Any = {  # not a plain dict to the type checker: newer matplotlib wants 
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Use our style inside, and restore the settings of matplotlib."""
+def drawing(width: float, height: float) -> Iterator[Figure]:
+    """Yield a figure to draw on, in our style; the settings of matplotlib are restored."""
     import matplotlib
-
-    with matplotlib.rc_context(_STYLE):
-        yield
-
-
-def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure  # not pyplot: nothing is registered, nothing to close
 
-    return Figure(figsize=(width, height), layout="constrained")
+    with matplotlib.rc_context(_STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_curves(
+    axes: Axes, curves: Sequence[tuple[Sequence[float], Sequence[float]]], *, beginning: float
+) -> None:
+    """Draw lines, each of places and values.
+
+    The ``beginning`` of each line, a share of its points, may leave the picture so that differences
+    of the rest can be seen.
+    """
+    later: list[float] = []
+    for number, (places, values) in enumerate(curves):
+        later += values[round(beginning * len(values)) :]
+        axes.plot(
+            places,
+            values,
+            color=COLOURS[number % len(COLOURS)],
+            ls=DASHES[number % len(DASHES)],
+            marker="o" if len(places) <= FEW_POINTS else None,
+            ms=4,
+        )
+    if later:
+        room = 0.06 * (max(later) - min(later)) + 0.001 * abs(max(later))
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, min(later) - room), min(high, max(later) + room))
+    axes.ticklabel_format(axis="y", useOffset=False)
 
 
 def elbo(history: Sequence[SweepReport]) -> Figure:
@@ -91,8 +116,7 @@ def elbo(history: Sequence[SweepReport]) -> Figure:
     >>> elbo([report]).axes[0].get_ylabel()
     'ELBO (nats)'
     """
-    with style():
-        figure = _figure(HALF, 3.0)
+    with drawing(HALF, 3.0) as figure:
         axes = figure.subplots()
         shown = _shown(history)
         values = [report.elbo for report in shown]
@@ -122,8 +146,7 @@ def elbo_terms(history: Sequence[SweepReport]) -> Figure:
         panels.setdefault(name, []).append((term, side, colour))
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     rows = -(-len(panels) // columns)
-    with style():
-        figure = _figure(WHOLE, 2.1 * rows + 0.3)
+    with drawing(WHOLE, 2.1 * rows + 0.3) as figure:
         grid = figure.subplots(rows, columns, squeeze=False).flat
         sweeps = [report.sweep for report in shown]
         named: dict[str, Line2D] = {}
@@ -158,8 +181,7 @@ def rmse(history: Sequence[SweepReport], held_out: float | None = None) -> Figur
     >>> rmse([SweepReport(1, 9, -3.0, {}, 1.0, 1.1, 1, 1, 1.0, 0.1)]).axes[0].get_ylabel()
     'RMSE (rating units)'
     """
-    with style():
-        figure = _figure(HALF, 3.0)
+    with drawing(HALF, 3.0) as figure:
         axes = figure.subplots()
         shown = _shown(history)
         sweeps = [report.sweep for report in shown]
@@ -188,8 +210,7 @@ def active_communities(history: Sequence[SweepReport]) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    with style():
-        figure = _figure(HALF, 3.0)
+    with drawing(HALF, 3.0) as figure:
         axes = figure.subplots()
         sweeps = [report.sweep for report in history]
         users = [report.user_communities for report in history]
@@ -220,9 +241,7 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
     rated = np.ma.masked_where((count <= 0) | ~np.isfinite(mean), mean)
     rows, columns = mean.shape
     low, high = _range(rated)
-    with style():
-        width = HALF if columns <= FEW else WHOLE
-        figure = _figure(width, min(1.2 + 0.56 * rows, 12))
+    with drawing(HALF if columns <= FEW else WHOLE, min(1.2 + 0.56 * rows, 12)) as figure:
         axes = figure.subplots()
         colours = matplotlib.colormaps["cividis"]
         picture = axes.pcolormesh(
@@ -282,8 +301,7 @@ def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    with style():
-        figure = _figure(HALF, 3.0)
+    with drawing(HALF, 3.0) as figure:
         sides = (("users", user_sizes, USERS), ("items", item_sizes, ITEMS))
         for axes, (name, sizes, colour) in zip(figure.subplots(1, 2), sides, strict=True):
             values = np.asarray(sizes, dtype=np.float64)
@@ -314,8 +332,7 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
     nominal, observed = 100 * curve.nominal, 100 * curve.observed
     level = np.linspace(0, 1, 101)
     spread = 196 * np.sqrt(level * (1 - level) / max(n_ratings, 1))
-    with style():
-        figure = _figure(4.6, 3.9)
+    with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
         axes.fill_between(
             100 * level, 100 * level - spread, 100 * level + spread, color=OTHER, alpha=0.3, lw=0
@@ -341,8 +358,7 @@ def pit_histogram(shares: ArrayLike, n_ratings: int) -> Figure:
     honest = 100 / values.size
     spread = 1.96 * np.sqrt(honest * (100 - honest) / max(n_ratings, 1))
     places = (np.arange(values.size) + 0.5) / values.size
-    with style():
-        figure = _figure(4.6, 3.9)
+    with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
         axes.bar(places, values, width=0.92 / values.size, color=USERS)
         axes.axhspan(honest - spread, honest + spread, color=OTHER, alpha=0.3, lw=0)
@@ -362,7 +378,7 @@ def _shown(history: Sequence[SweepReport]) -> Sequence[SweepReport]:
 
 def _marks(history: Sequence[SweepReport]) -> dict[str, Any]:
     """Mark the points if there are few."""
-    return {"marker": "o", "ms": 4} if len(history) <= 12 else {}
+    return {"marker": "o", "ms": 4} if len(history) <= FEW_POINTS else {}
 
 
 def _sweeps(axes: Axes, history: Sequence[SweepReport], *, label: bool = True) -> None:

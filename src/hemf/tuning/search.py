@@ -399,10 +399,7 @@ def how_it_ended(trial: Trial) -> str:
 
 def tuning_figure(found: Tuning) -> Figure:
     """Draw the held-out error of trials by sweep."""
-    with plots.style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    with plots.drawing(8.0, 4.2) as figure:
         axes = figure.subplots()
         later: list[float] = []
         others = "others"
