@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hemf._typing import SIDES, AnyArray, BoolArray, Float64Array
+from hemf._typing import SIDES, AnyArray, Array, BoolArray, Float64Array
 from hemf.errors import DataError, ParameterError, row_error
 
 T = TypeVar("T")
@@ -246,6 +246,21 @@ def check_floats(name: str, values: object, *, scalar: bool = False) -> AnyArray
     flat = np.atleast_1d(array)
     check_rows(name, flat, ~np.isfinite(flat), "is not finite")
     return array
+
+
+def check_range(limits: str | tuple[float, float] | None, values: Array) -> None:
+    """Raise DataError for ratings outside a range that was declared."""
+    if isinstance(limits, tuple):
+        outside = (values < limits[0]) | (values > limits[1])
+        if outside.any():
+            row = int(outside.argmax())
+            value = float(values[row])
+            raise DataError(
+                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
+                "correct it, or choose a wider range",
+                value=value,
+                row=row,
+            )
 
 
 # -- numbers in files -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from hemf import HeMF
 from hemf._files import file_lock
-from hemf.online.batches import KEPT, Batch, remember
+from hemf.online.record import KEPT, Batch, remember
 
 KEYS = {
     "users", "items", "ratings", "new_users", "new_items", "changed", "removed", "user_communities",

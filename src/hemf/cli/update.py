@@ -18,7 +18,7 @@ from hemf.cli import arguments
 from hemf.cli.models import load_model
 from hemf.cli.output import READ, WRITTEN, Document, Output
 from hemf.errors import DataError, ParameterError
-from hemf.online.batches import Batch, find
+from hemf.online.record import Batch, find
 
 if TYPE_CHECKING:
     from hemf._typing import AnyArray

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from hemf._checks import (
+    check_range,
     check_rng,
 )
 from hemf._options import ALL, MOST_PARTS, FitOptions, OnlineOptions
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
-from hemf.batch.callbacks import SweepReport
 from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
-from hemf.data.ratings import Ratings, average_duplicates, read_in_order, resolve_duplicates
+from hemf.data.ratings import Ratings, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines.threads import Sessions, one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import jumps, updates
-from hemf.online.batches import Batch
 from hemf.online.features import More, read_more
 from hemf.online.journal import (
     Journal,
@@ -36,6 +34,7 @@ from hemf.online.journal import (
     uninterrupted,
 )
 from hemf.online.moods import OnlineMoods
+from hemf.online.record import Fit, Learner
 from hemf.online.requests import (
     Arrivals,
     check_on_record,
@@ -57,20 +56,12 @@ MARGIN = 4  # times that must be available
 BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.store`
 
 
-class Adopted(NamedTuple):
-    """A state that learns online, and the ids of its rows."""
-
-    state: OnlineState
-    users: Vocabulary
-    items: Vocabulary
-
-
 def prepare(
     fitted: BatchState,
     data: Ratings,
     centre: float,
     options: OnlineOptions,
-) -> Adopted | None:
+) -> Learner | None:
     """Return what the first `partial_fit` goes on from, made at the end of a fit.
 
     Sorting the ratings and putting on record what rows give takes time that grows with the
@@ -101,7 +92,7 @@ def _online_bytes(fitted: BatchState) -> int:
     return int(size)
 
 
-def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOptions) -> Adopted:
+def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOptions) -> Learner:
     """Return a state that goes on from a fit, and the ids of its rows; the fit stays as it is.
 
     What it draws at random, it draws from a generator that is given to it later.
@@ -124,10 +115,10 @@ def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOpt
         Vocabulary(data.users.ids[: data.n_users]),
         Vocabulary(data.items.ids[: data.n_items]),
     )
-    return Adopted(state, users, items)
+    return Learner(state, users, items)
 
 
-def suits(prepared: Adopted, wanted: OnlineOptions) -> bool:
+def suits(prepared: Learner, wanted: OnlineOptions) -> bool:
     """Whether what was prepared with other options can learn with these."""
     options = prepared.state.options
     return (
@@ -168,53 +159,24 @@ def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tu
 # Nothing of the model is touched before everything about a batch is known to be right.
 
 
-@dataclass
-class Learner:
-    """A state that learns, and the ids of its rows."""
+def _keep(learner: Learner, journal: Journal) -> None:
+    """Let a journal undo whatever a learner does from now on; not one that is closed."""
+    if not journal.is_open:
+        return
+    journal.add(mappings_of([vars(learner)]))
+    journal.add(learner.users.mark())
+    journal.add(learner.items.mark())
+    learner.state.journal = journal
+    savepoint(learner.state)
 
-    state: OnlineState
-    users: Vocabulary
-    items: Vocabulary
-    _table: Ratings | None = None
-    _table_of: int = -1
 
-    def keep(self, journal: Journal) -> None:
-        """Let a journal undo whatever this learner does from now on; not one that is closed."""
-        if not journal.is_open:
-            return
-        journal.add(mappings_of([vars(self)]))
-        journal.add(self.users.mark())
-        journal.add(self.items.mark())
-        self.state.journal = journal
-        savepoint(self.state)
+def _sizes(learner: Learner) -> dict[str, int]:
+    """Return the number of rows of each side."""
+    return {side: learner.state.stores[side].n_rows for side in SIDES}
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Number of rows of each side."""
-        return {side: self.state.stores[side].n_rows for side in SIDES}
 
-    def ids(self, side: str) -> Vocabulary:
-        """Ids of a side's rows."""
-        return self.users if side == "user" else self.items
-
-    @property
-    def ratings(self) -> Ratings:
-        """The ratings in the history, which need not be all that were learnt."""
-        if self._table is None or self._table_of != self.state.changes:
-            state = self.state
-            history = state.stores["user"].history
-            indptr, items, codes = history.to_rows()
-            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
-            values: Array = state.book.values[codes]
-            times = None if state.moods is None else state.moods.time[history.sittings()]
-            exact = state.stores["user"].mean.dtype == np.float64
-            if state.options.counts_repeats:
-                users, items, values, times = average_duplicates(users, items, values, times)
-            self._table = Ratings.from_rows(
-                self.users, self.items, users, items, values, times, exact=exact
-            )
-            self._table_of = state.changes
-        return self._table
+def _ids(learner: Learner, side: str) -> Vocabulary:
+    return learner.users if side == "user" else learner.items
 
 
 class Settings(NamedTuple):
@@ -223,27 +185,6 @@ class Settings(NamedTuple):
     fit: FitOptions
     online: OnlineOptions
     rng: int | np.random.Generator | None
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Everything that an estimator has after learning."""
-
-    model: FittedModel
-    history: list[SweepReport]
-    """Reports of the sweeps of the last batch fit."""
-    converged: bool
-    """Whether that fit has converged."""
-    batches: tuple[Batch, ...] = ()
-    """The last batches that ``hemf update`` has applied, oldest first."""
-    learner: Learner | None = None
-    """What learns online; None after a batch fit."""
-    prepared: Adopted | None = None
-    """What the first `partial_fit` after a fit continues from, where the fit has made it."""
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Fit:
-        kept = {own.name: getattr(self, own.name) for own in fields(self)} | {"prepared": None}
-        return Fit(**{name: deepcopy(value, memo) for name, value in kept.items()})
 
 
 def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) -> Learner:
@@ -255,7 +196,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
     options = settings.online
     if fit is not None and fit.learner is not None:
         _check_change(fit.learner.state.options, options)
-        fit.learner.keep(journal)
+        _keep(fit.learner, journal)
         return fit.learner
     rng = check_rng(settings.rng)
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
@@ -265,10 +206,9 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
             state = fit.model.state
             assert isinstance(state, BatchState)
             prepared = adopted(state, fit.model.ratings, fit.model.mean, options)
-        learner = Learner(*prepared)
-        learner.keep(journal)
-        learner.state.rng = rng
-        return learner
+        _keep(prepared, journal)
+        prepared.state.rng = rng
+        return prepared
     _check_beginning(settings)
     limits = options.rating_range
     if isinstance(limits, tuple):
@@ -446,7 +386,7 @@ def partial_fit(
             known = learner.users.rows(user_ids.decode()), learner.items.rows(item_ids.decode())
             check_on_record(state, "previous", *known, before)
         warn_far(state, _observed_range(fit, options), values)
-        before_this = learner.sizes
+        before_this = _sizes(learner)
         codes = state.book.codes(values)
         old = np.full(values.size, -1, np.int64)
         is_given = ~np.isnan(before)
@@ -542,14 +482,14 @@ def predict_then_learn(
         if stream is None:
             stream = _Stream.begin(fit, settings, read, values, journal)
         else:
-            stream.learner.keep(journal)
+            _keep(stream.learner, journal)
         begun = time.perf_counter()
         learner, state = stream.learner, stream.learner.state
         part = slice(at, min(values.size, at + state.block))
         model = None if fit is None else fit.model
         known = _rating_range(model, state, options, values[:0])
         given = {} if model is None else model.features
-        before, centre, unit = learner.sizes, state.centre, state.unit
+        before, centre, unit = _sizes(learner), state.centre, state.unit
         codes = state.book.codes(values[part])
         rows = stream.rows(part)
         introduce(given, learner, before)
@@ -671,21 +611,6 @@ def _clipped(
     return np.asarray(np.where(is_range, np.clip(forecasts, low, high), forecasts))
 
 
-def check_range(limits: str | tuple[float, float] | None, values: Array) -> None:
-    """Raise DataError for ratings outside a range that was declared."""
-    if isinstance(limits, tuple):
-        outside = (values < limits[0]) | (values > limits[1])
-        if outside.any():
-            row = int(outside.argmax())
-            value = float(values[row])
-            raise DataError(
-                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
-                "correct it, or choose a wider range",
-                value=value,
-                row=row,
-            )
-
-
 def _observed_range(fit: Fit | None, options: OnlineOptions) -> tuple[float, float] | None:
     """Range of the ratings learnt so far; None where it is declared or not wanted."""
     is_observed = fit is not None and isinstance(options.rating_range, str)
@@ -726,12 +651,12 @@ def take_more(
     """Give known rows their features; return those ``given`` with the others among newcomers'."""
     kept = dict(given)
     for side, (ids, encoded) in more.items():
-        rows = learner.ids(side).rows(ids)
+        rows = _ids(learner, side).rows(ids)
         here = rows >= 0
         if here.any():
             updates.give_features(learner.state, side, rows[here], csr_array(encoded[here]))
         new = [id for id, row in zip(ids, rows, strict=True) if row < 0]
-        kept[side] = _joined(kept[side], learner.ids(side), new, csr_array(encoded[~here]))
+        kept[side] = _joined(kept[side], _ids(learner, side), new, csr_array(encoded[~here]))
     return kept
 
 
@@ -740,7 +665,7 @@ def introduce(
 ) -> None:
     """Give the rows that were added since there were so many what is known of their ids."""
     for side, given in all_given.items():
-        ids = learner.ids(side)
+        ids = _ids(learner, side)
         if len(ids) > before[side] and len(given.newcomers):
             places = given.newcomers.rows(ids.ids[before[side] :])
             here = places >= 0

@@ -48,8 +48,7 @@ from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.model.regression import Regression
 from hemf.model.side import Side
 from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
-from hemf.online.batches import Batch
-from hemf.online.learner import Fit, Learner
+from hemf.online.record import Batch, Fit, Learner
 from hemf.online.state import OnlineState
 from hemf.persistence.online import (
     check_mood_prior,

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from hemf._checks import (
     check_bool,
     check_int,
+    check_range,
 )
 from hemf._options import LEAST_SHARE
 from hemf._typing import Array, Float64Array
@@ -28,7 +29,7 @@ from hemf.model.side import Side, newcomer_moments
 from hemf.model.state import FittedModel
 from hemf.online.features import visitor_row
 from hemf.online.journal import ModelHolder
-from hemf.online.learner import Fit, check_range
+from hemf.online.record import Fit
 from hemf.online.state import community_arguments
 from hemf.online.store import RowStore
 

@@ -1,0 +1,97 @@
+"""What is kept of learning: the state and its ids, the whole fit, and the batches applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from hemf._typing import Array
+from hemf.batch.callbacks import SweepReport
+from hemf.data.ratings import Ratings, average_duplicates
+from hemf.data.vocabulary import Vocabulary
+from hemf.model.state import FittedModel
+from hemf.online.state import OnlineState
+
+KEPT = 1000
+"""How many batches a model remembers; the oldest are forgotten, and would be applied again."""
+
+
+class Batch(NamedTuple):
+    """A batch that was applied."""
+
+    id: str
+    digest: str
+    """Of the batch's content, which is its id unless another was given."""
+    ratings: int
+    """How many it held."""
+
+
+def find(batches: Sequence[Batch], id: str) -> Batch | None:
+    """Return the last batch with this id, if it is remembered.
+
+    >>> find([Batch("monday", "ab12", 3)], "monday").ratings
+    3
+    >>> find([], "monday") is None
+    True
+    """
+    return next((batch for batch in reversed(batches) if batch.id == id), None)
+
+
+def remember(batches: Sequence[Batch], new: Batch) -> tuple[Batch, ...]:
+    """Return the batches with one more, the oldest left out where there are too many."""
+    return (*batches, new)[-KEPT:]
+
+
+@dataclass
+class Learner:
+    """A state that learns, and the ids of its rows."""
+
+    state: OnlineState
+    users: Vocabulary
+    items: Vocabulary
+    _table: Ratings | None = None
+    _table_of: int = -1
+
+    @property
+    def ratings(self) -> Ratings:
+        """The ratings in the history, which need not be all that were learnt."""
+        if self._table is None or self._table_of != self.state.changes:
+            state = self.state
+            history = state.stores["user"].history
+            indptr, items, codes = history.to_rows()
+            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
+            values: Array = state.book.values[codes]
+            times = None if state.moods is None else state.moods.time[history.sittings()]
+            exact = state.stores["user"].mean.dtype == np.float64
+            if state.options.counts_repeats:
+                users, items, values, times = average_duplicates(users, items, values, times)
+            self._table = Ratings.from_rows(
+                self.users, self.items, users, items, values, times, exact=exact
+            )
+            self._table_of = state.changes
+        return self._table
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Everything that an estimator has after learning."""
+
+    model: FittedModel
+    history: list[SweepReport]
+    """Reports of the sweeps of the last batch fit."""
+    converged: bool
+    """Whether that fit has converged."""
+    batches: tuple[Batch, ...] = ()
+    """The last batches that ``hemf update`` has applied, oldest first."""
+    learner: Learner | None = None
+    """What learns online; None after a batch fit."""
+    prepared: Learner | None = None
+    """What the first `partial_fit` after a fit continues from, where the fit has made it."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Fit:
+        kept = {own.name: getattr(self, own.name) for own in fields(self)} | {"prepared": None}
+        return Fit(**{name: deepcopy(value, memo) for name, value in kept.items()})
