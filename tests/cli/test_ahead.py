@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from hemf.cli import progress
-from hemf.kernels import compile
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def processes(monkeypatch):
     begin = subprocess.Popen
 
     def sleeping(command, **options):
-        assert command == [sys.executable, "-P", "-m", "hemf.kernels.compile"]
+        assert command == [sys.executable, "-P", "-c", progress.COMPILE]
         started.append(begin([sys.executable, "-c", "import time; time.sleep(60)"], **options))
         return started[-1]
 
@@ -48,8 +48,8 @@ def test_without_a_process_nothing_is_waited_for(monkeypatch):
 
 
 def test_what_is_prepared_is_what_a_batch_takes():
-    compile.main()  # from the cache, where there is one
     from hemf.kernels import online
 
-    for name in compile.ONLINE:
-        assert getattr(online, name)._ready, name
+    exec(progress.COMPILE)  # from the cache, where there is one
+    for name in online.BATCH:
+        assert getattr(online, name).is_ready(np.float32), name

@@ -136,7 +136,7 @@ def test_a_whole_file_that_cannot_be_rebuilt_is_compiled(
         raise EOFError
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "_rebuild", broken)
+        patch.setattr(cache.Contents, "rebuild", broken)
         assert run(tripled) == 0
     assert run(tripled) == 1
 

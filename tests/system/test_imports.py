@@ -29,13 +29,6 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {module_of(path): path for path in FILES}
 
 
-KNOWN = {
-    ("hemf.kernels.compile", "hemf.kernels.online"),
-    ("hemf.kernels.compile", "hemf.kernels.moods"),
-}
-"""Imports that still close a circle: nothing may be added here."""
-
-
 def for_types_alone(tree: ast.Module) -> set[ast.AST]:
     """Imports under ``if TYPE_CHECKING``."""
     blocks = [node for node in tree.body if isinstance(node, ast.If)]
@@ -76,11 +69,7 @@ def test_layers_are_kept() -> None:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Not inside functions either; the packages that a module is in aside."""
     graph = {
-        name: {
-            other
-            for other in imports_of(path)[0]
-            if not f"{name}.".startswith(f"{other}.") and (name, other) not in KNOWN
-        }
+        name: {other for other in imports_of(path)[0] if not f"{name}.".startswith(f"{other}.")}
         for name, path in MODULES.items()
     }
     assert "hemf.persistence.model" in graph["hemf.estimator"]

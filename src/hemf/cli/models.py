@@ -179,7 +179,7 @@ def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
 
     A fit of a few ratings does it and, with ``online``, a short stream.
     """
-    from hemf.kernels import compile
+    from hemf.kernels.moods import compile_moods
 
     quick: Document = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick |= {"samples": 1, "burn_in": 0}
@@ -193,7 +193,7 @@ def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
         small = kind(**chosen).fit(ratings)
         small.predict([0], [0])
         if given.get("moods"):
-            compile.compile_moods(given["dtype"])  # a single sweep does not need them
+            compile_moods(given["dtype"])  # a single sweep does not need them
         if online:
             for learner in (small, kind(**chosen)):
                 learner.predict_then_learn(ratings, return_seconds=True)

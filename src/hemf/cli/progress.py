@@ -289,6 +289,7 @@ def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], 
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
+COMPILE = "from hemf.kernels.online import compile_batch; compile_batch()"
 COMPILE_TIMEOUT = 180.0  # seconds
 
 
@@ -300,7 +301,7 @@ def compiling() -> Iterator[Callable[[], object]]:
     """
     try:
         process = subprocess.Popen(
-            [sys.executable or "python3", "-P", "-m", "hemf.kernels.compile"],
+            [sys.executable or "python3", "-P", "-c", COMPILE],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError:

@@ -26,8 +26,7 @@ from typing import Any
 import llvmlite
 import numba
 from numba.core import serialize
-from numba.core.caching import NullCache
-from numba.core.compiler import CompileResult
+from numba.core.caching import CompileResultCacheImpl, NullCache
 from numba.misc.appdirs import AppDirs
 
 from hemf.errors import CacheWarning, warn_caller
@@ -37,7 +36,7 @@ STALE_SECONDS = 3600  # a temporary file of this age is of a process that was ki
 
 _config: Any = numba.config  # Numba has no types
 _app_dirs: Any = AppDirs
-_rebuild: Any = CompileResult._rebuild
+_results: Any = CompileResultCacheImpl
 _dumps: Any = serialize.dumps
 _log = logging.getLogger(__name__)
 _failed: list[OSError] = []
@@ -65,6 +64,16 @@ def warn_if_not_written() -> None:
         )
 
 
+class Contents(_results):  # type: ignore[misc]
+    """What Numba writes of a compiled function, without its choice of a folder."""
+
+    def __init__(self) -> None:
+        """Look for no folder."""
+
+
+_contents: Any = Contents()
+
+
 class KernelCache(NullCache):
     """Cache of one function's machine code, as Numba's dispatchers use it."""
 
@@ -88,7 +97,7 @@ class KernelCache(NullCache):
             except OSError:
                 continue
             try:
-                found = _rebuild(target_context, *pickle.loads(opened(contents, key)))
+                found = _contents.rebuild(target_context, pickle.loads(opened(contents, key)))
             except Exception as error:
                 _log.info("%s is damaged and will be written again: %s", path, error)
                 continue
@@ -109,7 +118,7 @@ class KernelCache(NullCache):
         if not self._enabled or data.library.has_dynamic_globals or data.lifted:
             return
         key = self._key(sig, data.codegen)
-        contents = sealed(_dumps(data._reduce()), key)
+        contents = sealed(_dumps(_contents.reduce(data)), key)
         first: OSError | None = None
         for folder in folders():
             try:
@@ -133,12 +142,6 @@ class KernelCache(NullCache):
 
     def _file(self, key: bytes) -> str:
         return f"{self._name}-{key.hex()[:24]}.nbc"
-
-
-def is_kept(dispatcher: Any, sig: Any) -> bool:
-    """Whether machine code of a dispatcher for this signature is on disk."""
-    cache = dispatcher._cache
-    return isinstance(cache, KernelCache) and cache.has_overload(sig, dispatcher.targetctx)
 
 
 def sealed(data: bytes, key: bytes) -> bytes:

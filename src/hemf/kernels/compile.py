@@ -20,9 +20,10 @@ import numpy as np
 from numba import _dynfunc  # type: ignore[attr-defined]
 from numba.core import compiler, sigutils, typed_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler_machinery import register_pass
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.registry import CPUDispatcher
 
-from hemf.kernels.cache import KernelCache, is_kept, warn_if_not_written
+from hemf.kernels.cache import KernelCache, warn_if_not_written
 
 _TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
 _lock = threading.Lock()
@@ -32,6 +33,8 @@ _lowering: Any = typed_passes.NativeLowering
 _base: Any = compiler.CompilerBase
 _passes: Any = compiler.DefaultPassBuilder
 _register: Any = register_pass
+_manager: Any = PassManager
+_dispatcher: Any = CPUDispatcher
 
 
 class PartLibrary(_library):  # type: ignore[misc]
@@ -73,25 +76,37 @@ class PartCompiler(_base):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[Any]:
         """Return the passes."""
-        manager = _passes.define_nopython_pipeline(self.state)
-        manager.passes = [
-            (PartLowering if each is _lowering else each, text) for each, text in manager.passes
-        ]
-        manager._finalized = False
+        manager = _manager("part")
+        for each, text in _passes.define_nopython_pipeline(self.state).passes:
+            manager.add_pass(PartLowering if each is _lowering else each, text)
         manager.finalize()
         return [manager]
 
 
-def _jit(function: Callable[..., Any], allocates: bool, **options: Any) -> Any:
-    decorate: Any = numba.njit
-    always = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": allocates}
-    return decorate(**always, **options)(function)
+class KernelDispatcher(_dispatcher):  # type: ignore[misc]
+    """Numba's dispatcher with our cache, which is used as one that ``cache=True`` makes."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__(function, targetoptions=options)
+        self._cache = KernelCache(self)
+
+    def is_kept(self, types: Any) -> bool:
+        """Whether machine code for these types is on disk."""
+        return self._cache.has_overload(types, self.targetctx)
+
+
+def _options(allocates: bool) -> dict[str, Any]:
+    always = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    return {**always, "_nrt": allocates}
+
+
+def _jit(function: Callable[..., Any], **options: Any) -> Any:
+    decorate: Any = numba.jit
+    return decorate(**_options(False), no_cpython_wrapper=True, **options)(function)
 
 
 def _part(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    return lambda function: _jit(
-        function, False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options
-    )
+    return lambda function: _jit(function, pipeline_class=PartCompiler, **options)
 
 
 class Kernel:
@@ -115,14 +130,13 @@ class Kernel:
         self.__name__ = function.__name__
         self._signature = signature
         self._optional = optional
-        self._dispatcher = _jit(function, allocates)
-        self._dispatcher._cache = KernelCache(self._dispatcher)  # as Numba's cache=True does
+        self._dispatcher = KernelDispatcher(function, _options(allocates))
         self._ready: dict[Any, Any] = {}
 
     def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
         """Whether machine code for ``dtype`` storage is loaded, or can be read from disk."""
         key = np.dtype(dtype), np.dtype(codes), ()
-        return key in self._ready or is_kept(self._dispatcher, self._types(*key))
+        return key in self._ready or self._dispatcher.is_kept(self._types(*key))
 
     def compiled(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused.
@@ -217,7 +231,7 @@ def separate_step(function: Callable[..., Any], **options: Any) -> Any:
     That takes longer to compile. How its products and sums are fused, and so its rounding, depends
     less on who calls it.
     """
-    return _jit(function, False, no_cpython_wrapper=True, fastmath={"contract"}, **options)
+    return _jit(function, fastmath={"contract"}, **options)
 
 
 def separate(function: Callable[..., Any]) -> Any:
@@ -227,34 +241,3 @@ def separate(function: Callable[..., Any]) -> Any:
 
 summing = _part(fastmath={"contract", "reassoc"}, forceinline=True)
 """Decorate an `inner` function that adds up numbers, in whatever order is fastest."""
-
-
-# ------------------------------------------------------------------------------------------------
-# Have the kernels of online learning compiled ahead: ``python -m hemf.kernels.compile``.
-#
-# In a process of its own that takes another core; whoever needs them later finds them in the
-# cache.
-
-
-ONLINE = ("recall_all", "record_all", "refresh_all")  # what learning a batch takes
-
-
-def compile_moods(dtype: Any) -> None:
-    """Compile what moods take, unless it is in the cache."""
-    from hemf.kernels import moods
-
-    moods.gather.compiled(dtype)
-    moods.smooth.compiled(np.float64)
-    moods.places.compiled(np.float64)
-
-
-def main() -> None:
-    """Compile what is not in the cache yet."""
-    from hemf.kernels import online
-
-    for name in ONLINE:
-        getattr(online, name).compiled(np.float32)
-
-
-if __name__ == "__main__":
-    main()

@@ -144,6 +144,13 @@ def places(indptr: Any, times: Any, rows: Any, when: Any, place: Any) -> None:
         place[k] = low - begin
 
 
+def compile_moods(dtype: Any) -> None:
+    """Compile what moods take in a batch fit, unless it is in the cache."""
+    gather.compiled(dtype)
+    smooth.compiled(np.float64)
+    places.compiled(np.float64)
+
+
 # ------------------------------------------------------------------------------------------------
 # Moods of raters while ratings arrive: filtered as they come, smoothed now and then.
 #

@@ -45,6 +45,8 @@ from hemf.kernels.refresh import (
 )
 from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings, refer
 
+BATCH = ("recall_all", "record_all", "refresh_all", "keep_all")
+"""Kernels that adopt a fit and learn a batch."""
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
 
@@ -323,3 +325,9 @@ def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
     """Whether a row has many new ratings for its size, or the other side has changed much."""
     changed = other_shared.totals[2] - own.met[i] > shared.change
     return bool(changed or own.pending[i] > shared.patience * own.count[i])
+
+
+def compile_batch() -> None:
+    """Compile the kernels of a `BATCH` that are not in the cache yet."""
+    for name in BATCH:
+        globals()[name].compiled(np.float32)
