@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -31,11 +31,7 @@ def command(app: typer.Typer, function: Callable[..., None], *, name: str | None
     commands have are added.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    groups = {
-        p.name: list(inspect.signature(p.annotation, eval_str=True).parameters.values())
-        for p in own
-        if isinstance(p.annotation, type) and is_dataclass(p.annotation)
-    }
+    groups = {p.name: _fields(p.annotation) for p in own if is_dataclass(p.annotation)}
     options = [option for p in own for option in groups.get(p.name, [p])]
     marks = {p.name: getattr(p.annotation, "__metadata__", ()) for p in options}
 
@@ -58,6 +54,13 @@ def command(app: typer.Typer, function: Callable[..., None], *, name: str | None
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = function.__doc__
     app.command(name or function.__name__)(run)
+
+
+def _fields(kind: Any) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass, inherited ones too."""
+    hints = get_type_hints(kind, include_extras=True)
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.replace(annotation=hints[p.name]) for p in parameters]
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from hemf.cli.models import (
     Model,
     Probabilistic,
     fit_model,
-    new_model,
     parse_model,
     predictions,
     times_for,
@@ -77,7 +76,7 @@ def evaluate(
 
     arguments.check_writable(report, apart_from=[train, test])
     name, own = parse_model(model_name)
-    model = new_model(name, options, own)
+    model = MODELS[name].new(options, own)
     if not MODELS[name].features and feature_files.paths:
         those = " and ".join(name for name, kind in MODELS.items() if kind.features)
         raise ParameterError(f"--model {name}: only {those} learn from features", value=name)

@@ -41,10 +41,10 @@ def fit(
     There may be several files of features for each side. Columns of numbers are numeric features,
     other columns are categories; Action|Comedy is two labels.
     """
-    from hemf.cli.models import new_model, warm_up
+    from hemf.cli.models import MODELS, warm_up
     from hemf.persistence.model import check_ids
 
-    model = cast("HeMF", new_model("hemf", options))
+    model = cast("HeMF", MODELS["hemf"].new(options))
     read: list[str | Path] = [data, *feature_files.paths]
     arguments.check_writable(model_file, apart_from=read, regular=True)
     arguments.check_writable(report, apart_from=[*read, model_file])

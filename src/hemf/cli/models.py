@@ -64,17 +64,15 @@ class Kind:
     features: bool = False
     """Whether it learns from features."""
 
-    def new(
-        self, settings: list[str] | None = None, seed: int | None = None, n_jobs: int | None = None
-    ) -> Model:
-        """Return an unfitted model; its parameters are checked."""
+    def new(self, options: ModelOptions, own: Sequence[str] = ()) -> Model:
+        """Return an unfitted model; its ``own`` settings override others, and all are checked."""
         model: Model = getattr(import_module(self.module), self.name)()
         known = model.get_params()
-        if seed is not None and "rng" in known:
-            model.set_params(rng=seed)
-        model.set_params(**parse_settings(settings))
-        if n_jobs is not None and "n_jobs" in known:
-            model.set_params(n_jobs=n_jobs)
+        if "rng" in known:
+            model.set_params(rng=options.seed)
+        model.set_params(**parse_settings([*(options.settings or ()), *own]))
+        if options.n_jobs is not None and "n_jobs" in known:
+            model.set_params(n_jobs=options.n_jobs)
         check_parameters(model)
         return model
 
@@ -91,16 +89,11 @@ MODELS = {
 }
 """Models by name.
 
->>> MODELS["m3f-tib"].new(["item_topics=2"], 3)
+>>> MODELS["m3f-tib"].new(ModelOptions(["item_topics=2"], seed=3))
 M3FTIB(item_topics=2, rng=3)
 """
 STREAMING = {name: kind for name, kind in MODELS.items() if kind.streams}
 """Models that learn rating by rating."""
-
-
-def new_model(name: str, options: ModelOptions, own: Sequence[str] = ()) -> Model:
-    """Return an unfitted model; its ``own`` settings override those of the command."""
-    return MODELS[name].new([*(options.settings or ()), *own], options.seed, options.n_jobs)
 
 
 def check_parameters(model: Model, *, online: bool = False) -> None:

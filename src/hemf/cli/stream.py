@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -36,6 +36,45 @@ class Order(StrEnum):
     random = "random"
 
 
+@dataclass(frozen=True)
+class StreamModels(arguments.ModelOptions):
+    """Models and their parameters, options of the command."""
+
+    history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|full|H",
+            help="Ratings that hemf keeps: none, all, or the newest H of each user and item.",
+        ),
+    ] = None
+    model_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME[:K=V,…]",
+            help=f"Model, hemf by default: {', '.join(STREAMING)}, with settings, as in "
+            "sgd:step=0.08; may be repeated.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """Ratings of the stream and their order, options of the command."""
+
+    warm_start: Annotated[
+        float,
+        typer.Option(metavar="FRACTION", help="Share of the ratings to fit in batch beforehand."),
+    ] = 0.0
+    order: Annotated[
+        Order | None,
+        typer.Option(help="Order of the ratings; by default time if known, else file."),
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Only the first N ratings.", min=1)
+    ] = None
+
+
 def stream(
     output: Output,
     data: Annotated[
@@ -47,37 +86,13 @@ def stream(
         int,
         typer.Option(help="Ratings predicted, then learnt, together; 1: one by one.", min=1),
     ] = 1,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="none|full|H",
-            help="Ratings that hemf keeps: none, all, or the newest H of each user and item.",
-        ),
-    ] = None,
-    model_names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="NAME[:K=V,…]",
-            help=f"Model, hemf by default: {', '.join(STREAMING)}, with settings, as in "
-            "sgd:step=0.08; may be repeated.",
-        ),
-    ] = None,
-    warm_start: Annotated[
-        float,
-        typer.Option(metavar="FRACTION", help="Share of the ratings to fit in batch beforehand."),
-    ] = 0.0,
-    order: Annotated[
-        Order | None,
-        typer.Option(help="Order of the ratings; by default time if known, else file."),
-    ] = None,
+    *,
+    options: StreamModels,
+    chosen: RowOptions,
     test: Annotated[
         str | None,
         typer.Option(metavar="V", help="Ratings to predict at every tenth of the stream."),
         READ,
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Only the first N ratings.", min=1)
     ] = None,
     plot: Annotated[
         Path | None,
@@ -85,10 +100,7 @@ def stream(
         WRITTEN,
         ".html",
     ] = None,
-    settings: arguments.Settings = None,
-    seed: arguments.Seed = 0,
     columns: arguments.ColumnNames = None,
-    n_jobs: arguments.Jobs = None,
     format: RowFormat = None,
 ) -> None:
     """Predict each rating of a stream, then learn it.
@@ -100,13 +112,13 @@ def stream(
     """
     from hemf.report.model import check_plot_name
 
-    models = new_models(model_names or ["hemf"], settings, history, seed, n_jobs)
+    models, history = new_models(options), options.history
     if history is not None and not any("history" in model.get_params() for _, model in models):
         output.remark(f"--history {history}: none of these models has a history")
     check_plot_name(plot)
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
     read = arguments.read_rows(output, data, columns)
-    rows = ordered(read, order and order.value, warm_start, limit, seed)
+    rows = ordered(read, chosen, options.seed)
     tested = None if test is None else read_test(output, test, columns, read)
     runs: list[Run] = []
     interrupted = False
@@ -164,20 +176,19 @@ class Run:
     document: Document
 
 
-def ordered(
-    read: Columns, order: str | None, warm_start: float, limit: int | None, seed: int
-) -> Rows:
+def ordered(read: Columns, chosen: RowOptions, seed: int) -> Rows:
     """Return ratings in the given order, by default by time."""
     from hemf.evaluation import stream_order, warm_start_size
 
     assert read.ratings is not None
-    positions = stream_order(len(read.users), read.timestamps, order, rng=seed)[:limit]
+    order = chosen.order and chosen.order.value
+    positions = stream_order(len(read.users), read.timestamps, order, rng=seed)[: chosen.limit]
     return Rows(
         read.users[positions],
         read.items[positions],
         read.ratings[positions],
         None if read.timestamps is None else read.timestamps[positions],
-        warm_start_size(len(positions), warm_start),
+        warm_start_size(len(positions), chosen.warm_start),
         str(order or ("file" if read.timestamps is None else "time")),
     )
 
@@ -226,26 +237,25 @@ def run(
             runs.append(Run(row, stream.curve, measured(name, stream)))
 
 
-def new_models(
-    texts: Sequence[str],
-    settings: list[str] | None,
-    history: str | None,
-    seed: int,
-    n_jobs: int | None,
-) -> list[tuple[str, Model]]:
+def new_models(options: StreamModels) -> list[tuple[str, Model]]:
     """Return unfitted models by their ``--model`` texts; all settings are checked."""
+    texts, settings, history = options.model_names or ["hemf"], options.settings, options.history
+
+    def new(name: str, own: list[str]) -> Model:
+        return STREAMING[name].new(replace(options, settings=own))
+
     arguments.parse_settings(settings)  # an error for what is not a setting
     wanted = [parse_model(text, STREAMING) for text in texts]
     common = [*(settings or []), *([] if history is None else [f"history={history}"])]
-    known = {name: STREAMING[name].new(None, seed, n_jobs).get_params() for name, _ in wanted}
+    known = {name: new(name, []).get_params() for name, _ in wanted}
     for setting in settings or ():
         if not any(setting_name(setting) in parameters for parameters in known.values()):
-            STREAMING[wanted[0][0]].new([setting], seed, n_jobs)  # an error that lists parameters
+            new(wanted[0][0], [setting])  # an error that lists parameters
     models = []
     for text, (name, own) in zip(texts, wanted, strict=True):
         named = {setting_name(setting) for setting in own}
         fitting = [s for s in common if setting_name(s) in known[name].keys() - named]
-        model = STREAMING[name].new([*map(quoted, [*fitting, *own])], seed, n_jobs)
+        model = new(name, [*map(quoted, [*fitting, *own])])
         check_parameters(model, online=True)
         models.append((text, model))
     return models

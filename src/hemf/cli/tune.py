@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -117,7 +117,7 @@ def tune(
     features = feature_files.read(output, ratings, columns)
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
     quick = ["moods=true"] if moody else []
-    warm_up(output, MODELS["hemf"].new(quick, options.seed, options.n_jobs))
+    warm_up(output, MODELS["hemf"].new(replace(options, settings=quick)))
     with TuneProgress(output, search.folds) as progress:
         found = tune(
             ratings,
