@@ -232,7 +232,7 @@ def document_of(found: Tuning, command: str, files: dict[str, list[Path]]) -> Do
         "command": command,
         "python": python_call(found, files),
         "trials": [
-            {**asdict(trial), "described": trial.described(found.first)} for trial in found.trials
+            {**asdict(trial), "described": found.described(trial)} for trial in found.trials
         ],
     }
 

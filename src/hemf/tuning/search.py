@@ -104,6 +104,10 @@ class Tuning:
             found["max_sweeps"] = self.best.max_sweeps
         return found
 
+    def described(self, trial: Trial) -> str:
+        """Return how the settings of a trial differ from the first."""
+        return trial.described(self.first)
+
     @property
     def changed(self) -> Settings:
         """The settings that are parameters of `HeMF` and differ from its defaults."""
