@@ -23,13 +23,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from hemf._typing import AnyArray
 from hemf.errors import DataError, ModelFileError
 
 if sys.platform != "win32":
@@ -432,8 +432,13 @@ def _holder(place: Path) -> str:
 # holds no clock time: the same content gives the same bytes.
 
 
-Members = dict[str, NDArray[Any] | bytes]
+Members = dict[str, AnyArray | bytes]
 """Content of an archive by name: arrays, and bytes of anything else."""
+
+Json: TypeAlias = Any
+"""A value that JSON has a form for."""
+Form: TypeAlias = dict[str, Json]
+"""A JSON object."""
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _FILE_HEADER = 30  # bytes before the name of a member
@@ -441,7 +446,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member; a zip cannot go without a tim
 _Kind = TypeVar("_Kind")
 
 # Values that JSON has no form for, as {tag: text}.
-_TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
+_TAGGED: dict[str, tuple[type, Callable[[Json], str], Callable[[str], Json]]] = {
     "int": (int, hex, lambda text: int(text, 16)),  # beyond 64 bits; hex has no limit on digits
     "float": (float, repr, float),  # NaN and infinities
     "bytes": (bytes, bytes.hex, bytes.fromhex),
@@ -451,7 +456,7 @@ _TAGGED: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
 
 def write_archive(
     path: str | os.PathLike[str],
-    members: Mapping[str, NDArray[Any] | bytes],
+    members: Mapping[str, AnyArray | bytes],
     *,
     expected: FileState | bool = True,
 ) -> None:
@@ -524,7 +529,7 @@ class Archive(Protocol):
     def read(self, name: str) -> bytes:
         """Return the bytes of a member."""
 
-    def array(self, name: str) -> NDArray[Any]:
+    def array(self, name: str) -> AnyArray:
         """Return the array in a member."""
 
 
@@ -566,7 +571,7 @@ class FileArchive:
         """Return the bytes of a member."""
         return self._zip.read(name)
 
-    def array(self, name: str) -> NDArray[Any]:
+    def array(self, name: str) -> AnyArray:
         """Return the array in a member, in this machine's byte order."""
         info = self._zip.getinfo(name)
         with self._zip.open(info) as member:
@@ -582,7 +587,7 @@ class FileArchive:
             if count * dtype.itemsize != info.file_size - member.tell():
                 raise ValueError(f"{name} is not as large as its shape {shape} says")
         with self._zip.open(info) as member:
-            array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+            array: AnyArray = npy.read_array(member, allow_pickle=False)
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -603,7 +608,7 @@ class MemoryArchive:
         assert isinstance(content, bytes)
         return content
 
-    def array(self, name: str) -> NDArray[Any]:
+    def array(self, name: str) -> AnyArray:
         """Return the array in a member; it cannot be written to."""
         content = self._members[name]
         assert isinstance(content, np.ndarray)
@@ -617,7 +622,7 @@ class MemoryArchive:
 # -- dataclasses -------------------------------------------------------------------------------
 
 
-def described(value: Any, at: str, members: Members) -> Any:
+def described(value: object, at: str, members: Members) -> Json:
     """Return the JSON form of a dataclass; its arrays become members under the name ``at``.
 
     >>> from hemf.model.side import Moments
@@ -641,10 +646,10 @@ def described(value: Any, at: str, members: Members) -> Any:
     return encoded(value)
 
 
-def restored(kind: type[_Kind], form: dict[str, Any], archive: Archive) -> _Kind:
+def restored(kind: type[_Kind], form: Form, archive: Archive) -> _Kind:
     """Make a dataclass again of what `described` returned."""
     hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
+    values: Form = {}
     for name, part in form.items():
         inner = _dataclass_in(hints[name])
         if inner is not None and part is not None:
@@ -658,7 +663,7 @@ def restored(kind: type[_Kind], form: dict[str, Any], archive: Archive) -> _Kind
     return kind(**values)
 
 
-def _dataclass_in(hint: Any) -> type | None:
+def _dataclass_in(hint: object) -> type | None:
     """Return the dataclass that a hint names, also where it may be absent."""
     named = (hint, *get_args(hint))
     return next((one for one in named if isinstance(one, type) and is_dataclass(one)), None)
@@ -667,7 +672,7 @@ def _dataclass_in(hint: Any) -> type | None:
 # -- plain values ------------------------------------------------------------------------------
 
 
-def encoded_ids(ids: Iterable[Any], what: str) -> bytes:
+def encoded_ids(ids: Iterable[object], what: str) -> bytes:
     """Return ids as JSON text; ``what`` they are of is named in the error about one that has none.
 
     >>> encoded_ids(["ann", 3], "user")
@@ -688,7 +693,7 @@ def encoded_ids(ids: Iterable[Any], what: str) -> bytes:
     return json.dumps(listed, allow_nan=False).encode()
 
 
-def encoded(value: Any) -> Any:
+def encoded(value: Json) -> Json:
     """Return the JSON form of a plain value, from which `decoded` makes exactly that value.
 
     >>> encoded(("ann", 3, float("inf")))
@@ -716,7 +721,7 @@ def encoded(value: Any) -> Any:
     raise TypeError(f"{kind.__name__} has no JSON form")
 
 
-def decoded(form: Any) -> Any:
+def decoded(form: Json) -> Json:
     """Return the value that `encoded` was given.
 
     >>> decoded(encoded((1, 2.5, None, b"x")))

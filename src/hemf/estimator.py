@@ -21,11 +21,12 @@ from hemf._checks import (
 )
 from hemf._files import FileState
 from hemf._options import fit_options, online_options
-from hemf._typing import SIDES, Float64Array
+from hemf._typing import SIDES, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.batch.callbacks import Callback, SweepReport
 from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
 from hemf.data.ratings import Ratings
+from hemf.data.sources import ColumnChoice
 from hemf.errors import NotFittedError
 from hemf.evaluation.distribution import Predictive
 from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
@@ -193,13 +194,13 @@ class HeMF(Parametrised):
 
     def fit(
         self,
-        ratings: Any,
-        y: Any = None,
+        ratings: RatingsLike,
+        y: IdsLike = None,
         *,
-        columns: Any = None,
-        user_features: Any = None,
-        item_features: Any = None,
-        validation: Any = None,
+        columns: ColumnChoice = None,
+        user_features: FeaturesLike = None,
+        item_features: FeaturesLike = None,
+        validation: RatingsLike = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Learn from ratings; anything `Ratings.from_any` reads.
@@ -252,14 +253,14 @@ class HeMF(Parametrised):
 
     def partial_fit(
         self,
-        ratings: Any = None,
-        y: Any = None,
+        ratings: RatingsLike = None,
+        y: IdsLike = None,
         *,
-        removed: Any = None,
-        previous: Any = None,
-        columns: Any = None,
-        user_features: Any = None,
-        item_features: Any = None,
+        removed: RatingsLike = None,
+        previous: IdsLike = None,
+        columns: ColumnChoice = None,
+        user_features: FeaturesLike = None,
+        item_features: FeaturesLike = None,
     ) -> Self:
         """Learn from more ratings, on top of what is known or from nothing.
 
@@ -295,7 +296,12 @@ class HeMF(Parametrised):
         return self
 
     def predict_then_learn(
-        self, ratings: Any, y: Any = None, *, columns: Any = None, return_seconds: bool = False
+        self,
+        ratings: RatingsLike,
+        y: IdsLike = None,
+        *,
+        columns: ColumnChoice = None,
+        return_seconds: bool = False,
     ) -> Any:
         """Learn ratings one at a time, and return what was predicted of each just before.
 
@@ -316,7 +322,12 @@ class HeMF(Parametrised):
         return (expected, seconds) if return_seconds else expected
 
     def fold_in(
-        self, ratings: Any, y: Any = None, *, columns: Any = None, features: Any = None
+        self,
+        ratings: RatingsLike,
+        y: IdsLike = None,
+        *,
+        columns: ColumnChoice = None,
+        features: FeaturesLike = None,
     ) -> Visitor:
         """Return the posterior of a visitor with these ratings; the model stays as it is.
 
@@ -341,10 +352,10 @@ class HeMF(Parametrised):
 
     def predict(
         self,
-        users: Any,
-        items: Any = None,
+        users: IdsLike,
+        items: IdsLike = None,
         *,
-        timestamps: Any = None,
+        timestamps: IdsLike = None,
         return_std: bool = False,
         include_noise: bool = True,
         return_known: bool = False,
@@ -386,7 +397,7 @@ class HeMF(Parametrised):
             )
 
     def predict_distribution(
-        self, users: Any, items: Any = None, *, timestamps: Any = None
+        self, users: IdsLike, items: IdsLike = None, *, timestamps: IdsLike = None
     ) -> Predictive:
         """Return the distribution of the rating of each pair, given as `predict` takes them.
 
@@ -406,7 +417,12 @@ class HeMF(Parametrised):
             return predictions.predict_distribution(self._model, users, items, timestamps)
 
     def predict_proba(
-        self, users: Any, items: Any = None, *, timestamps: Any = None, levels: Any = None
+        self,
+        users: IdsLike,
+        items: IdsLike = None,
+        *,
+        timestamps: IdsLike = None,
+        levels: IdsLike = None,
     ) -> Float64Array:
         """Return the probability of each level of the scale, a row for each pair.
 
@@ -428,8 +444,8 @@ class HeMF(Parametrised):
 
     def scores(
         self,
-        users: Any,
-        items: Any,
+        users: IdsLike,
+        items: IdsLike,
         *,
         strategy: str = "mean",
         exploration: float = 1.0,
@@ -452,7 +468,9 @@ class HeMF(Parametrised):
         with self._holder.lock:
             return scores(self._model, users, items, ranking)
 
-    def score(self, ratings: Any, y: Any = None, *, columns: Any = None) -> float:
+    def score(
+        self, ratings: RatingsLike, y: IdsLike = None, *, columns: ColumnChoice = None
+    ) -> float:
         """Return R² of the predictions for ratings, given as `fit` takes them, with or without y.
 
         1 is perfect; 0 is no better than the mean of these ratings.
@@ -463,13 +481,13 @@ class HeMF(Parametrised):
 
     def recommend(
         self,
-        user: Any,
+        user: IdsLike,
         n: int = 10,
         *,
         exclude_seen: bool = True,
         strategy: str = "mean",
         exploration: float = 1.0,
-        items: Any = None,
+        items: IdsLike = None,
         return_known: bool = False,
         rng: int | np.random.Generator | None = None,
     ) -> tuple[Any, ...]:
@@ -516,7 +534,7 @@ class HeMF(Parametrised):
         with self._holder.lock:
             return biclusters(self._model)
 
-    def explain(self, user: Any, item: Any, *, n: int = 5) -> Explanation:
+    def explain(self, user: IdsLike, item: IdsLike, *, n: int = 5) -> Explanation:
         """Return what went into a prediction: offsets, communities, rated items, uncertainty.
 
         Where not all of the user's ratings are kept, a `HistoryWarning` says so.
@@ -725,7 +743,7 @@ class HeMF(Parametrised):
         """Check the parameters of online learning, unless they are those checked last."""
         own = vars(self).copy()  # in one step: other threads may add to it
         given = {name: value for name, value in own.items() if not name.startswith("_")}
-        checked: tuple[dict[str, Any], Settings] | None = own.get("_checked")
+        checked: tuple[dict[str, object], Settings] | None = own.get("_checked")
         if checked is not None and _are_identical(given, checked[0]):
             return checked[1]
         options = fit_options(self)
@@ -735,7 +753,7 @@ class HeMF(Parametrised):
         return settings
 
 
-def _are_identical(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _are_identical(one: dict[str, object], other: dict[str, object]) -> bool:
     """Whether two dictionaries hold the very same objects."""
     same = one.keys() == other.keys()
     return same and all(value is other[name] for name, value in one.items())

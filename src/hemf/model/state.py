@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._typing import SIDES, Float64Array, Int64Array
+from hemf._typing import SIDES, Array, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.data.features import FeatureEncoder
 from hemf.data.pairs import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.ratings import Ratings
@@ -217,11 +217,11 @@ class FittedModel:
         """Ids of a side's rows."""
         return self.record.users if side == "user" else self.record.items
 
-    def ids(self, side: str, given: Any) -> tuple[Any, bool]:
+    def ids(self, side: str, given: IdsLike) -> tuple[IdsLike, bool]:
         """Return ids as a list or array, and whether it was a single one."""
         return as_ids(given, self.vocabulary(side))
 
-    def rows(self, side: str, ids: Any) -> Int64Array:
+    def rows(self, side: str, ids: IdsLike) -> Int64Array:
         """Row of each id; -1 if it is unknown."""
         known, n_rows = self.vocabulary(side), self.state.counts[side].size
         rows = known.rows(ids)
@@ -238,7 +238,7 @@ class FittedModel:
         rated[counts[rows] == 0] = -1
         return rated
 
-    def find(self, side: str, ids: Any) -> FoundIds:
+    def find(self, side: str, ids: IdsLike) -> FoundIds:
         """Return where ids are found; those without a rating may have features."""
         rows, own = self.rows(side, ids), self.sides[side]
         rated = self.rated(side, rows)
@@ -251,7 +251,7 @@ class FittedModel:
                 places[is_new] = own.n_rows + new[is_new]
         return FoundIds(rated, places)
 
-    def reject_unknown(self, side: str, ids: Any, is_unknown: npt.NDArray[np.bool_]) -> None:
+    def reject_unknown(self, side: str, ids: IdsLike, is_unknown: BoolArray) -> None:
         """Raise UnknownIdError for the first unknown id, if there is any."""
         if is_unknown.any():
             at = int(np.argmax(is_unknown))
@@ -261,7 +261,9 @@ class FittedModel:
             message += "" if reason is None else f": {reason}"
             raise UnknownIdError(message, value=value, row=at)
 
-    def warn_of_unknown(self, *, expected: bool = False, **asked: tuple[Any, Int64Array]) -> None:
+    def warn_of_unknown(
+        self, *, expected: bool = False, **asked: tuple[IdsLike, Int64Array]
+    ) -> None:
         """Warn where most ids of a side are unknown, given ids and places by side."""
         unknown = {side: (ids, places < 0) for side, (ids, places) in asked.items()}
         if any(is_unknown.any() for _, is_unknown in unknown.values()):
@@ -295,7 +297,7 @@ class FittedModel:
         found: Moments = self.derived[key]
         return found
 
-    def moments_at(self, side: str, place: int) -> tuple[Any, Any]:
+    def moments_at(self, side: str, place: int) -> tuple[Array, Array]:
         """Mean and second moment of one row, of a newcomer, or of a stranger at -1."""
         is_row = 0 <= place < self.sides[side].n_rows
         moments = self.moments(side, with_unknown=not is_row)
@@ -308,7 +310,7 @@ class FittedModel:
 
     # -- the rating scale ----------------------------------------------------------------------
 
-    def noise(self, user_rows: Any, item_rows: Any) -> Float64Array:
+    def noise(self, user_rows: Int64Array, item_rows: Int64Array) -> Float64Array:
         """Noise variance of each pair, standardised; row -1 is a stranger."""
         noise = np.full(len(user_rows), self.state.noise)
         for name, rows in (("user", user_rows), ("item", item_rows)):
@@ -328,7 +330,9 @@ class FittedModel:
         moods = self.state.moods
         return 0.0 if moods is None else float(moods.prior.variance + moods.prior.extra)
 
-    def mood(self, user_rows: Int64Array, timestamps: Any) -> tuple[Any, Any]:
+    def mood(
+        self, user_rows: Int64Array, timestamps: IdsLike
+    ) -> tuple[Float64Array | float, Float64Array | float]:
         """Mean and variance of users' moods at these times; row -1 is a stranger."""
         moods = self.state.moods
         if moods is None or timestamps is None:

@@ -14,16 +14,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hemf._checks import LARGEST, check_array, check_definite, require, require_positive
 from hemf._files import (
     Archive,
     FileArchive,
     FileState,
+    Form,
+    Json,
     Members,
     MemoryArchive,
     decoded,
@@ -35,7 +36,7 @@ from hemf._files import (
     restored,
     write_archive,
 )
-from hemf._typing import SIDES, DistinctIds, Int64Array
+from hemf._typing import SIDES, AnyArray, DistinctIds, Int64Array
 from hemf.batch.callbacks import SweepReport
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
@@ -67,7 +68,7 @@ _SCALE = ("mean", "scale", "rating_range")
 
 
 def save_model(
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     fit: Fit,
     path: str | os.PathLike[str],
     *,
@@ -91,7 +92,7 @@ def save_model(
     write_archive(path, {MANIFEST: text, **members}, expected=expected)
 
 
-def _described(params: Mapping[str, Any], fit: Fit) -> tuple[dict[str, Any], Members]:
+def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
     """Return what is plain in a model, and its arrays by the names of their members."""
     model, learner = fit.model, fit.learner
     state, held_out = model.state, model.held_out
@@ -149,7 +150,7 @@ def check_ids(ratings: Ratings) -> None:
     _describe_ids("item", ratings.items, ratings.by_item, {})
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Fit]:
+def load_model(path: str | os.PathLike[str]) -> tuple[Form, Fit]:
     """Read the parameters and the fit that `save_model` wrote.
 
     Anything else, a damaged file and one of a newer format are a `ModelFileError`.
@@ -161,7 +162,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Fit]:
         return params, _fit_of(_read_parts(archive, manifest), archive, manifest)
 
 
-def read_versions(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_versions(path: str | os.PathLike[str]) -> Form:
     """Return the version of a model file's format, and that of the library that wrote it."""
     with _opened(path) as archive:
         manifest = _read_manifest(archive, str(path))
@@ -205,7 +206,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[FileArchive]:
             ) from error
 
 
-def _read_manifest(archive: Archive, path: str) -> dict[str, Any]:
+def _read_manifest(archive: Archive, path: str) -> Form:
     if MANIFEST not in archive.names:
         raise ModelFileError(
             f"{path} is not a hemf model: it has no {MANIFEST}; give a file that save wrote",
@@ -241,7 +242,7 @@ class _Parts(NamedTuple):
     held_out: _Table | None
     features: dict[str, GivenFeatures]
     sides: dict[str, Side]
-    plain: dict[str, Any]
+    plain: Form
     """Numbers of a batch fit."""
     moods: _Moods | None
     online: OnlineState | None
@@ -263,7 +264,7 @@ class _Moods(NamedTuple):
     divergence: float
 
 
-def _read_parts(archive: Archive, manifest: dict[str, Any]) -> _Parts:
+def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     """Read and check all that a model file holds; ValueError if a fit cannot have left it."""
     mean, scale, limits = (decoded(manifest["fitted"][name]) for name in _SCALE)
     check_scale(mean, scale, limits)
@@ -305,7 +306,7 @@ def _read_parts(archive: Archive, manifest: dict[str, Any]) -> _Parts:
     )
 
 
-def _fit_of(parts: _Parts, archive: Archive, manifest: dict[str, Any]) -> Fit:
+def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
     """Return the fit with this content."""
     users, items = (_vocabulary(parts.ids[side]) for side in SIDES)
     # The saved numbers, so that the sums of another machine do not change the last digit.
@@ -359,7 +360,7 @@ def _ratings_of(read: _Table, users: Vocabulary, items: Vocabulary) -> Ratings:
     return Ratings(users, items, read.table, by_item, read.timestamps)
 
 
-def _read_table(form: Any, times: Any, archive: Archive, shape: tuple[int, int]) -> _Table:
+def _read_table(form: Form, times: Form | None, archive: Archive, shape: tuple[int, int]) -> _Table:
     table = restored(Sparse, form, archive)
     indptr, indices = table.indptr, table.indices
     n_ratings = (table.values.size,)
@@ -379,7 +380,7 @@ def _read_table(form: Any, times: Any, archive: Archive, shape: tuple[int, int])
     return _Table(table, timestamps)
 
 
-def _describe_moods(moods: Moods | None, members: Members) -> dict[str, Any] | None:
+def _describe_moods(moods: Moods | None, members: Members) -> Form | None:
     if moods is None:
         return None
     return {
@@ -389,7 +390,7 @@ def _describe_moods(moods: Moods | None, members: Members) -> dict[str, Any] | N
     }
 
 
-def _read_moods(form: dict[str, Any], archive: Archive) -> _Moods:
+def _read_moods(form: Form, archive: Archive) -> _Moods:
     prior = restored(MoodPrior, form["prior"], archive)
     posterior = restored(MoodPosterior, form["posterior"], archive)
     check_mood_prior(prior)
@@ -450,7 +451,7 @@ def _vocabulary(distinct: DistinctIds) -> Vocabulary:
     return vocabulary
 
 
-def _parameter(name: str, value: Any) -> Any:
+def _parameter(name: str, value: object) -> Json:
     if isinstance(value, np.random.Generator):
         return None  # its state belongs to whoever made it
     try:
@@ -466,7 +467,7 @@ _MIN_KAPPA = 1e-12
 _MAX_INFORMATION = 1e6  # of a row's information weight, which is about 1 at most
 
 
-def check_scale(mean: Any, scale: Any, ends: Any) -> None:
+def check_scale(mean: float, scale: float, ends: tuple[float, float] | None) -> None:
     """Check mean, scale and range of the ratings."""
     require(np.isfinite(mean), f"the mean of the ratings is {mean}")
     require_positive("scale of the ratings", scale)
@@ -483,7 +484,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
     require(covariances in (1, count), f"{name}: {covariances} covariances for {count}")
     storage = side.moments.mean.dtype
     require(storage in (np.float32, np.float64), f"{name}: its factors are {storage}")
-    by_row: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+    by_row: list[tuple[AnyArray, tuple[int, ...]]] = [
         (side.membership, (n_rows, count)),
         (side.moments.mean, (n_rows, total)),
         (side.moments.second, (n_rows, total * (total + 1) // 2)),
@@ -491,7 +492,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
     for array, shape in by_row:
         check_array(name, array, storage, shape, largest=LARGEST)
         require(array.flags.c_contiguous, f"{name}: an array is transposed")
-    shared: list[tuple[NDArray[Any], tuple[int, ...]]] = [
+    shared: list[tuple[AnyArray, tuple[int, ...]]] = [
         (side.prior.centre, (order,)),
         (side.prior.scale, (order, order)),
         (side.statistics.size, (count,)),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import astuple, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from scipy.sparse import csr_array
 from hemf._checks import LARGEST, check_array, is_bounded, is_covariance, require
 from hemf._files import (
     Archive,
+    Form,
+    Json,
     Members,
     decoded,
     described,
@@ -22,6 +25,7 @@ from hemf._files import (
     restored,
 )
 from hemf._options import ALL, FitOptions, OnlineOptions
+from hemf._typing import AnyArray
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
 from hemf.data.vocabulary import Vocabulary
@@ -49,11 +53,11 @@ _STATISTICS = ("size", "first", "scatter", "totals")
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
-def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
+def describe_online(state: OnlineState, members: Members) -> Form:
     """Return the JSON form of a state that learns online; its sides are described elsewhere."""
     members["online/book.npy"] = downcast(state.book.values, exact=True).copy()
     members["online/recent.npy"] = state.recent
-    stores: dict[str, Any] = {}
+    stores: Form = {}
     for side, store in state.stores.items():
         at = f"online/{side}"
         arrays = {name: getattr(store, name) for name in _own_arrays()}
@@ -89,7 +93,7 @@ def describe_online(state: OnlineState, members: Members) -> dict[str, Any]:
     }
 
 
-def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archive) -> OnlineState:
+def restore_online(form: Form, sides: dict[str, Side], archive: Archive) -> OnlineState:
     """Make a state again of what `describe_online` returned, and of its sides."""
     options = _restore_options(form["options"])
     book = RatingBook()
@@ -113,7 +117,7 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
         fits = stores[name].sums != complete
         require(fits, f"{name}: it has no sums of what its history does not keep")
     require(_list_the_same(stores), "its users list other ratings than its items do")
-    plain: dict[str, Any] = {name: decoded(form[name]) for name in _PLAIN}
+    plain: Form = {name: decoded(form[name]) for name in _PLAIN}
     plain |= {
         name: float(plain[name]) for name in ("noise", "centre", "unit", "start_scale", "renewal")
     }
@@ -151,12 +155,12 @@ def restore_online(form: dict[str, Any], sides: dict[str, Side], archive: Archiv
     return state
 
 
-def _require_numbers(numbers: list[Any]) -> None:
+def _require_numbers(numbers: list[Json]) -> None:
     plain = all(isinstance(value, int | float) for value in numbers)
     require(plain and bool(np.isfinite(numbers).all()), "a number is missing or in words")
 
 
-def _describe_clocks(clocks: Clocks) -> dict[str, Any]:
+def _describe_clocks(clocks: Clocks) -> Form:
     by_event = {name: getattr(clocks, name) for name in ("last", "due_at")}
     return {
         "seen": clocks.seen,
@@ -168,7 +172,7 @@ def _describe_clocks(clocks: Clocks) -> dict[str, Any]:
     }
 
 
-def _restore_clocks(form: dict[str, Any], stores: dict[str, RowStore]) -> Clocks:
+def _restore_clocks(form: Form, stores: dict[str, RowStore]) -> Clocks:
     last, due_at = (
         {tuple(key.split("/")): decoded(value) for key, value in form[name].items()}
         for name in ("last", "due_at")
@@ -177,7 +181,7 @@ def _restore_clocks(form: dict[str, Any], stores: dict[str, RowStore]) -> Clocks
     return Clocks(stores, form["seen"], last, due_at, form["ratings"])
 
 
-def _restore_watch(form: dict[str, Any]) -> Watch:
+def _restore_watch(form: Form) -> Watch:
     """Return what was known of forecasts; nothing, where the file is older than that."""
     if "watch" not in form:
         return Watch()
@@ -208,7 +212,7 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
 
 
 def _restore_store(
-    form: dict[str, Any],
+    form: Form,
     name: str,
     sides: dict[str, Side],
     book: RatingBook,
@@ -217,7 +221,7 @@ def _restore_store(
     side, n_other = sides[name], sides["item" if name == "user" else "user"].n_rows
     tables = told(sides, name)
 
-    def read(what: str) -> NDArray[Any]:
+    def read(what: str) -> AnyArray:
         if what in OF_FEATURES and what not in tables:
             return np.zeros((side.n_rows, 0))  # files without features may be older than these
         if what in ("leverage", "information") and f"online/{name}/{what}.npy" not in archive.names:
@@ -268,12 +272,14 @@ def _restore_store(
     return store
 
 
-def _largest(array: NDArray[Any]) -> float:
+def _largest(array: AnyArray) -> float:
     """Return the largest number that an array of a row store may hold."""
     return LARGEST if array.dtype.kind == "f" else float(2**63)
 
 
-def _restore_history(read: Any, name: str, n: int, n_other: int, n_codes: int) -> History:
+def _restore_history(
+    read: Callable[[str], AnyArray], name: str, n: int, n_other: int, n_codes: int
+) -> History:
     indptr, indices, codes = read("indptr"), read("indices"), read("codes")
     ordered = (
         indptr.dtype == np.int64
@@ -310,7 +316,7 @@ def _restore_recent(
     return recent
 
 
-def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[Any]:
+def _restore_table(name: str, side: str, of: Side, archive: Archive) -> AnyArray:
     table = archive.array(f"online/{side}/{name}.npy")
     if name == "rotated_means":
         right = table.ndim == 2 and table.shape[0] <= of.n_rows
@@ -321,7 +327,7 @@ def _restore_table(name: str, side: str, of: Side, archive: Archive) -> NDArray[
     return table
 
 
-def _describe_fit(fit: FitOptions) -> dict[str, Any]:
+def _describe_fit(fit: FitOptions) -> Form:
     plain = {
         field.name: getattr(fit, field.name)
         for field in fields(fit)
@@ -330,7 +336,7 @@ def _describe_fit(fit: FitOptions) -> dict[str, Any]:
     return {**plain, "dtype": np.dtype(fit.dtype).name}
 
 
-def _restore_fit(form: dict[str, Any]) -> FitOptions:
+def _restore_fit(form: Form) -> FitOptions:
     single = form["dtype"] == "float32"
     limits = form["rating_range"]
     values = {
@@ -342,7 +348,7 @@ def _restore_fit(form: dict[str, Any]) -> FitOptions:
     return FitOptions(**values)
 
 
-def _restore_options(form: dict[str, Any]) -> OnlineOptions:
+def _restore_options(form: Form) -> OnlineOptions:
     missing = [field.name for field in fields(OnlineOptions) if field.name not in form]
     require(not missing, f"the options of online learning lack {', '.join(missing)}")
     by_side = ("forgetting", "max_communities")
@@ -351,7 +357,7 @@ def _restore_options(form: dict[str, Any]) -> OnlineOptions:
             isinstance(form[name], dict) and set(form[name]) == set(_SIDES),
             f"{name} of users and items is not there",
         )
-    values: dict[str, Any] = {
+    values: Form = {
         name: {side: decoded(part) for side, part in value.items()}
         if name in by_side
         else decoded(value)
@@ -378,14 +384,14 @@ def _restore_options(form: dict[str, Any]) -> OnlineOptions:
     return options
 
 
-def _describe_outlier(outlier: Outlier | None) -> dict[str, Any] | None:
+def _describe_outlier(outlier: Outlier | None) -> Form | None:
     if outlier is None:
         return None
     refreshes = {side: encoded(outlier.refreshes[side]) for side in _SIDES}
     return {"others": encoded(list(outlier.others)), "refreshes": refreshes}
 
 
-def _restore_outlier(form: dict[str, Any] | None) -> Outlier | None:
+def _restore_outlier(form: Form | None) -> Outlier | None:
     if form is None:
         return None
     low, high = (float(end) for end in decoded(form["others"]))
@@ -430,7 +436,7 @@ def _own_arrays() -> list[str]:
 _PARTS = ("data", "indices", "indptr")
 
 
-def describe_row_features(state: OnlineState, members: Members) -> dict[str, Any]:
+def describe_row_features(state: OnlineState, members: Members) -> Form:
     """Return the JSON form of what is kept of each side with features; arrays become members."""
     form = {}
     for side, features in state.features.items():
@@ -449,7 +455,7 @@ def describe_row_features(state: OnlineState, members: Members) -> dict[str, Any
 
 
 def restore_row_features(
-    form: dict[str, Any], state: OnlineState, archive: Archive
+    form: Form, state: OnlineState, archive: Archive
 ) -> dict[str, RowFeatures]:
     """Make this again of what `describe_row_features` returned."""
     features = {}
@@ -490,7 +496,7 @@ _SITTINGS = ("table", "moods", "time", "links")
 _RATERS = ("last", "smoothed")
 
 
-def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[str, Any] | None:
+def describe_online_moods(moods: OnlineMoods | None, members: Members) -> Form | None:
     """Return the JSON form of moods that are learnt online, if there are any."""
     if moods is None:
         return None
@@ -505,7 +511,7 @@ def describe_online_moods(moods: OnlineMoods | None, members: Members) -> dict[s
     }
 
 
-def restore_online_moods(form: dict[str, Any], users: Side, archive: Archive) -> OnlineMoods:
+def restore_online_moods(form: Form, users: Side, archive: Archive) -> OnlineMoods:
     """Make moods again of what `describe_online_moods` told of."""
     from hemf.model.moods import MoodPrior
 
@@ -547,7 +553,7 @@ def check_mood_prior(prior: MoodPrior) -> None:
 # Given features in model files: how they are encoded, and what is known of newcomers.
 
 
-def describe_given(given: GivenFeatures, side: str, members: Members) -> dict[str, Any]:
+def describe_given(given: GivenFeatures, side: str, members: Members) -> Form:
     """Return the JSON form of given features; arrays become members."""
     at, encoder, rows = f"{side}/features", given.encoder, given.features
     newcomers = given.newcomers.ids.tolist()
@@ -567,7 +573,7 @@ def describe_given(given: GivenFeatures, side: str, members: Members) -> dict[st
     }
 
 
-def restore_given(form: dict[str, Any], side: str, archive: Archive) -> GivenFeatures:
+def restore_given(form: Form, side: str, archive: Archive) -> GivenFeatures:
     """Make given features again of what `describe_given` returned."""
     at = f"{side}/features"
     encoder = FeatureEncoder(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hemf._checks import (
     check_int,
 )
-from hemf._typing import OTHER, Float64Array
+from hemf._typing import OTHER, AnyArray, Float64Array
 from hemf.errors import HistoryWarning, warn_caller
 from hemf.model.predictive import pair_moments
 from hemf.model.side import Side
@@ -27,7 +27,7 @@ BLOCK = 1 << 20  # ratings that are looked at together
 class Typical(NamedTuple):
     """An id of the other side that sets a community apart."""
 
-    id: Any
+    id: Hashable
     rating: float
     """What the community is expected to rate it."""
     lift: float
@@ -41,7 +41,7 @@ class Typical(NamedTuple):
 class Divisive(NamedTuple):
     """An id of the other side on which the communities disagree."""
 
-    id: Any
+    id: Hashable
     ratings: tuple[float, ...]
     """What each community is expected to rate it."""
     spread: float
@@ -68,7 +68,7 @@ class CommunityView:
 
     side: str
     """"user" or "item"."""
-    ids: NDArray[Any]
+    ids: AnyArray
     """Id of each row."""
     probabilities: NDArray[np.floating]
     """q_i(d): how surely each row belongs to each community, (rows, D)."""
@@ -94,45 +94,46 @@ class CommunityView:
         return most_probable(self.probabilities)
 
     @cached_property
-    def labels(self) -> dict[Any, int]:
+    def labels(self) -> dict[Hashable, int]:
         """Most probable community by id."""
         return dict(zip(self.ids.tolist(), self.assignment.tolist(), strict=True))
 
-    def members(self, community: int) -> list[Any]:
+    def members(self, community: int) -> list[Hashable]:
         """Ids whose most probable community this is, the surest first."""
         community = check_int("community", community, low=0, high=len(self) - 1)
         rows = np.flatnonzero(self.assignment == community)
         surest = np.argsort(-self.probabilities[rows, community], kind="stable")
-        found: list[Any] = self.ids[rows[surest]].tolist()
+        found: list[Hashable] = self.ids[rows[surest]].tolist()
         return found
 
-    def to_dict(self, *, labels: bool = False, member_ids: bool = False) -> dict[str, Any]:
+    def to_dict(self, *, labels: bool = False, member_ids: bool = False) -> dict[str, object]:
         """Return the view in JSON's types.
 
         With ``labels`` also the community of every id; with ``member_ids`` the ids of every
         community, the surest first.
         """
         counts = np.bincount(self.assignment, minlength=len(self)).tolist()
-        answer: dict[str, Any] = {
+        communities: list[dict[str, object]] = [
+            {
+                "community": d,
+                "size": float(self.sizes[d]),
+                "weight": float(self.weights[d]),
+                "members": counts[d],
+                "typical": [{**t._asdict(), "id": json_id(t.id)} for t in self.typical[d]],
+            }
+            for d in range(len(self))
+        ]
+        answer: dict[str, object] = {
             "side": self.side,
             "rows": len(self.ids),
-            "communities": [
-                {
-                    "community": d,
-                    "size": float(self.sizes[d]),
-                    "weight": float(self.weights[d]),
-                    "members": counts[d],
-                    "typical": [{**t._asdict(), "id": json_id(t.id)} for t in self.typical[d]],
-                }
-                for d in range(len(self))
-            ],
+            "communities": communities,
             "divisive": [
                 {"id": json_id(d.id), "ratings": list(d.ratings), "spread": d.spread}
                 for d in self.divisive
             ],
         }
         if member_ids:
-            for d, entry in enumerate(answer["communities"]):
+            for d, entry in enumerate(communities):
                 entry["member_ids"] = [json_id(value) for value in self.members(d)]
         if labels:
             answer["ids"] = [json_id(value) for value in self.ids.tolist()]
@@ -180,7 +181,7 @@ def most_probable(probabilities: NDArray[np.floating]) -> NDArray[np.int64]:
     return np.asarray(probabilities.argmax(axis=1), np.int64)
 
 
-def json_id(value: Any) -> Any:
+def json_id(value: object) -> object:
     """Return an id in JSON's types: itself where it is a number or text, else as text.
 
     >>> json_id(np.int64(3)), json_id("ann"), json_id((1, "a")), json_id(b"x")
@@ -205,7 +206,7 @@ def _well_known(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _contrast(
-    expected: Float64Array, unclipped: Float64Array, shares: Float64Array, ids: NDArray[Any], n: int
+    expected: Float64Array, unclipped: Float64Array, shares: Float64Array, ids: AnyArray, n: int
 ) -> tuple[tuple[tuple[Typical, ...], ...], tuple[Divisive, ...]]:
     """Find what sets each community apart, and where they disagree.
 
@@ -238,7 +239,7 @@ def _largest(values: Float64Array, ties: Float64Array, n: int) -> list[int]:
     return order
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _read_only(array: AnyArray) -> AnyArray:
     view = array.view()
     view.flags.writeable = False
     return view
@@ -280,7 +281,7 @@ class Biclusters:
             means = float(self.mean_rating[d, k]), float(self.mean_prediction[d, k])
             yield Bicluster(d, k, int(size), *means)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the table in JSON's types, None where a cell is empty."""
         return {
             "user_communities": self.size.shape[0],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._typing import Float64Array
+from hemf._typing import AnyArray, Array, Float64Array, IdsLike
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.layout import unpack
 from hemf.model.side import Side
@@ -22,7 +23,7 @@ NOTEWORTHY = 0.01  # communities less probable than this are left out
 class Reason(NamedTuple):
     """A rating of the user's that moved the prediction."""
 
-    item: Any
+    item: Hashable
     rating: float
     """What the user rated it."""
     contribution: float
@@ -49,8 +50,8 @@ class Explanation:
     1.0
     """
 
-    user: Any
-    item: Any
+    user: Hashable
+    item: Hashable
     known_user: bool
     """False: no rating in training tells of the user, who is taken for a newcomer."""
     known_item: bool
@@ -106,7 +107,7 @@ class Explanation:
         ]
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the explanation in JSON's types."""
         return {
             **vars(self),
@@ -120,7 +121,7 @@ class Explanation:
         }
 
 
-def explain(model: FittedModel, user: Any, item: Any, n: int) -> Explanation:
+def explain(model: FittedModel, user: IdsLike, item: IdsLike, n: int) -> Explanation:
     """See `hemf.HeMF.explain`."""
     state, scale = model.state, model.scale
     users, items = _one(model, "user", user), _one(model, "item", item)
@@ -133,7 +134,7 @@ def explain(model: FittedModel, user: Any, item: Any, n: int) -> Explanation:
     offsets = state.sides["user"].layout.pinned >= 0
     item_offset, user_offset = product[:2] if offsets else (0.0, 0.0)
     variance = {
-        "noise": float(model.noise([user_row], [item_row])[0]),
+        "noise": float(model.noise(np.array([user_row]), np.array([item_row]))[0]),
         "user": max(float(right.mean @ left.covariance @ right.mean), 0.0),  # nᵀSn
         "item": max(float(left.mean @ right.covariance @ left.mean), 0.0),  # mᵀTm
         "both": max(float(np.sum(left.covariance * right.covariance)), 0.0),  # tr(ST)
@@ -171,7 +172,7 @@ def explain(model: FittedModel, user: Any, item: Any, n: int) -> Explanation:
     )
 
 
-def _one(model: FittedModel, side: str, given: Any) -> NDArray[Any]:
+def _one(model: FittedModel, side: str, given: IdsLike) -> AnyArray:
     """Return an array of the one id, Python's own where it was NumPy's."""
     ids, alone = model.ids(side, given)
     if not alone:
@@ -181,7 +182,7 @@ def _one(model: FittedModel, side: str, given: Any) -> NDArray[Any]:
     return np.asarray(ids)
 
 
-def _warn_of_gaps(state: Component, user_row: int, user: Any) -> None:
+def _warn_of_gaps(state: Component, user_row: int, user: IdsLike) -> None:
     """Say so where not all ratings of a user are kept."""
     kept, given = state.row_ratings("user", user_row)[0].size, state.counts["user"][user_row]
     if kept < given:
@@ -286,7 +287,7 @@ class _Belief:
     communities: dict[int, float]
 
 
-def _belief(side: Side, row: int, moments: tuple[Float64Array, Float64Array]) -> _Belief:
+def _belief(side: Side, row: int, moments: tuple[Array, Array]) -> _Belief:
     mean, second = moments
     shares = side.membership[row] if row >= 0 else side.communities.sticks.weights
     centre = mean.astype(np.float64)

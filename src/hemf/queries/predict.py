@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from hemf._typing import Float64Array, Int64Array
+from hemf._typing import AnyArray, Float64Array, IdsLike, Int64Array
 from hemf.data.ratings import timed_pairs_from_any
 from hemf.data.vocabulary import pair_up
 from hemf.errors import DataError, HistoryWarning, warn_caller
@@ -22,10 +21,10 @@ MAX_FREEDOM = 200.0  # more cannot be told from a normal distribution
 
 def predict(
     model: FittedModel,
-    users: Any,
-    items: Any,
+    users: IdsLike,
+    items: IdsLike,
     *,
-    timestamps: Any = None,
+    timestamps: IdsLike = None,
     return_std: bool = False,
     include_noise: bool = True,
     return_known: bool = False,
@@ -63,7 +62,7 @@ def predict(
 
 
 def predict_distribution(
-    model: FittedModel, users: Any, items: Any, timestamps: Any
+    model: FittedModel, users: IdsLike, items: IdsLike, timestamps: IdsLike
 ) -> distribution.Predictive:
     """See `hemf.HeMF.predict_distribution`."""
     user_ids, item_ids, _, times = _pairs(model, users, items, timestamps)
@@ -72,7 +71,7 @@ def predict_distribution(
 
 
 def predict_proba(
-    model: FittedModel, users: Any, items: Any, timestamps: Any, levels: Any
+    model: FittedModel, users: IdsLike, items: IdsLike, timestamps: IdsLike, levels: IdsLike
 ) -> Float64Array:
     """See `hemf.HeMF.predict_proba`."""
     columns = _scale(model) if levels is None else distribution.level_values(levels)
@@ -111,8 +110,8 @@ def _fitted_tail(model: FittedModel) -> float:
 
 
 def _pairs(
-    model: FittedModel, users: Any, items: Any, timestamps: Any
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool, Any]:
+    model: FittedModel, users: IdsLike, items: IdsLike, timestamps: IdsLike
+) -> tuple[AnyArray, AnyArray, bool, IdsLike]:
     """Return ids of users and items, equally many, whether it was a single pair, and times."""
     if items is None:
         users, items, times = timed_pairs_from_any(
@@ -122,7 +121,9 @@ def _pairs(
     return *pair_up(model.ids("user", users), model.ids("item", items)), timestamps
 
 
-def _freedom(model: FittedModel, user_ids: Any, item_ids: Any, std: Float64Array) -> Float64Array:
+def _freedom(
+    model: FittedModel, user_ids: IdsLike, item_ids: IdsLike, std: Float64Array
+) -> Float64Array:
     """Degrees of freedom of each pair's distribution."""
     rows: dict[str, Int64Array] = {
         "user": model.rated("user", model.rows("user", user_ids)),

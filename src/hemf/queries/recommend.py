@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hemf._checks import (
     check_rng,
 )
-from hemf._typing import Float64Array, Int64Array
+from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model import predictive
@@ -23,13 +22,13 @@ BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
 
 def recommend(
     model: FittedModel,
-    user: Any,
+    user: IdsLike,
     n: int,
     *,
     exclude_seen: bool,
     strategy: str,
     exploration: float,
-    items: Any,
+    items: IdsLike,
     return_known: bool,
     rng: int | np.random.Generator | None,
 ) -> tuple[Any, ...]:
@@ -82,7 +81,7 @@ class Ranking(NamedTuple):
     rng: np.random.Generator
 
 
-def scores(model: FittedModel, users: Any, items: Any, ranking: Ranking) -> Float64Array:
+def scores(model: FittedModel, users: IdsLike, items: IdsLike, ranking: Ranking) -> Float64Array:
     """See `hemf.HeMF.scores`."""
     user_ids, item_ids = model.ids("user", users)[0], model.ids("item", items)[0]
     rows, columns = model.find("user", user_ids), model.find("item", item_ids)
@@ -125,7 +124,7 @@ def _scores(
     return scores
 
 
-def _allowed(model: FittedModel, items: Any) -> npt.NDArray[np.bool_] | None:
+def _allowed(model: FittedModel, items: IdsLike) -> BoolArray | None:
     if items is None:
         return None
     item_ids, _ = model.ids("item", items)
@@ -147,6 +146,6 @@ def _exclude_seen(model: FittedModel, rows: Int64Array, values: Float64Array) ->
             values[position, model.held_out.by_user.row(row)[0]] = -np.inf
 
 
-def _plain(found: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _plain(found: AnyArray, ids: AnyArray) -> AnyArray:
     """Give integer ids back as integers."""
     return found.astype(ids.dtype) if ids.dtype != object else found

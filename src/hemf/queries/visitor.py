@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
@@ -18,9 +18,9 @@ from hemf._checks import (
     check_range,
 )
 from hemf._options import LEAST_SHARE
-from hemf._typing import Array, Float64Array
+from hemf._typing import AnyArray, Array, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
-from hemf.data.sources import downcast, open_source, parse_ratings
+from hemf.data.sources import ColumnChoice, downcast, open_source, parse_ratings
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError
 from hemf.model import predictive
@@ -72,11 +72,11 @@ class Visitor:
 
     holder: ModelHolder[Fit] = field(repr=False)
     """Holds the model, as it is when the visitor is asked about."""
-    items: npt.NDArray[Any] = field(repr=False)
+    items: AnyArray = field(repr=False)
     """Ids of the items that were rated."""
     ratings: Array = field(repr=False)
     """Their ratings."""
-    features: Any = field(default=None, repr=False)
+    features: FeaturesLike = field(default=None, repr=False)
     """What else is known of the visitor."""
     _posterior: Posterior | None = field(default=None, repr=False)
 
@@ -100,7 +100,9 @@ class Visitor:
         """Probabilities of belonging to each user community."""
         return self.posterior.probabilities
 
-    def predict(self, items: Any, *, return_std: bool = False, include_noise: bool = True) -> Any:
+    def predict(
+        self, items: IdsLike, *, return_std: bool = False, include_noise: bool = True
+    ) -> Any:
         """Return the expected rating of each item; see `hemf.HeMF.predict`."""
         return_std = check_bool("return_std", return_std)
         include_noise = check_bool("include_noise", include_noise)
@@ -147,11 +149,11 @@ class Visitor:
 def fold_in(
     holder: ModelHolder[Fit],
     model: FittedModel,
-    ratings: Any,
-    y: Any,
+    ratings: RatingsLike,
+    y: IdsLike,
     *,
-    columns: Any,
-    features: Any,
+    columns: ColumnChoice,
+    features: FeaturesLike,
     declared_range: tuple[float, float] | None,
 ) -> Visitor:
     """See `hemf.HeMF.fold_in`."""
@@ -163,7 +165,7 @@ def fold_in(
     return Visitor(holder, items, values, features, _fold(model, items, values, features))
 
 
-def _fold(model: FittedModel, items: npt.NDArray[Any], values: Array, features: Any) -> Posterior:
+def _fold(model: FittedModel, items: AnyArray, values: Array, features: FeaturesLike) -> Posterior:
     """Return the posterior of a row with these ratings of these items."""
     side, other = model.sides["user"], model.sides["item"]
     if not items.size:
@@ -188,7 +190,7 @@ def _fold(model: FittedModel, items: npt.NDArray[Any], values: Array, features: 
     return Posterior(moments, probabilities, float(inverse), rows, model.version)
 
 
-def _newcomer(model: FittedModel, features: Any) -> Posterior:
+def _newcomer(model: FittedModel, features: FeaturesLike) -> Posterior:
     """Return the posterior of a visitor of whom only features are known."""
     side = model.sides["user"]
     counts = model.state.counts["user"]
@@ -198,12 +200,14 @@ def _newcomer(model: FittedModel, features: Any) -> Posterior:
     return Posterior(moments, side.communities.sticks.weights, inverse, nothing, model.version)
 
 
-def _is_empty(ratings: Any) -> bool:
+def _is_empty(ratings: RatingsLike) -> bool:
     """Whether there is nothing but features to know a visitor by."""
     return isinstance(ratings, list | tuple | dict) and not ratings
 
 
-def _read(model: FittedModel, ratings: Any, y: Any, columns: Any) -> tuple[npt.NDArray[Any], Array]:
+def _read(
+    model: FittedModel, ratings: RatingsLike, y: IdsLike, columns: ColumnChoice
+) -> tuple[AnyArray, Array]:
     """Return items and ratings: pairs of these, a mapping, or ratings with one user."""
     users, items = model.record.users, model.record.items
     if y is not None:
@@ -241,8 +245,8 @@ def _read(model: FittedModel, ratings: Any, y: Any, columns: Any) -> tuple[npt.N
 
 
 def _as_they_are(
-    items: tuple[Any, ...], numbers: tuple[Any, ...]
-) -> tuple[npt.NDArray[Any], Array] | None:
+    items: tuple[object, ...], numbers: tuple[float, ...]
+) -> tuple[AnyArray, Array] | None:
     """Return items and ratings that need no second look, as a few from a program do not.
 
     None where anything about them is out of the ordinary, were it right or wrong.
@@ -259,7 +263,9 @@ def _as_they_are(
     return ids, downcast(np.array(numbers, np.float64), exact=True)
 
 
-def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tuple[Any, Any]:
+def _rated(
+    given: IdsLike, columns: ColumnChoice, users: Vocabulary, items: Vocabulary
+) -> tuple[IdsLike, IdsLike]:
     """Return users and items whose ratings come apart: pairs by one user, or items alone."""
     given = list(given) if isinstance(given, Iterator) else given
     if _is_table(given, items):
@@ -273,7 +279,7 @@ def _rated(given: Any, columns: Any, users: Vocabulary, items: Vocabulary) -> tu
     return ["visitor"] * len(given), given
 
 
-def _is_table(given: Any, items: Vocabulary) -> bool:
+def _is_table(given: IdsLike, items: Vocabulary) -> bool:
     """Whether it has columns or rows; a list of tuples has, unless these are ids of items."""
     if isinstance(given, Mapping | Ratings) or hasattr(type(given), "columns"):
         return True
@@ -285,7 +291,7 @@ def _is_table(given: Any, items: Vocabulary) -> bool:
     return rows and (isinstance(given[0], list) or not as_ids(given[0], items)[1])
 
 
-def _sized(values: Any) -> Any:
+def _sized(values: IdsLike) -> IdsLike:
     values = list(values) if isinstance(values, Iterator) else values
     one = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
     if one or isinstance(values, str | bytes):
@@ -293,7 +299,7 @@ def _sized(values: Any) -> Any:
     return values
 
 
-def _column(values: tuple[Any, ...]) -> npt.NDArray[Any]:
+def _column(values: tuple[object, ...]) -> AnyArray:
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
@@ -446,7 +452,8 @@ class Folding:
 
 
 @cache
-def _kernel(dtype: Any, codes: Any) -> Any:
+def _kernel(dtype: npt.DTypeLike, codes: npt.DTypeLike) -> Callable[..., object]:
     from hemf.kernels.online import refresh_all
 
-    return refresh_all.trusting(dtype, codes)
+    kernel: Callable[..., object] = refresh_all.trusting(dtype, codes)
+    return kernel
