@@ -245,7 +245,8 @@ def test_a_model_that_stays_in_use_is_left_alone(hemf, kept):
 
 @pytest.mark.parametrize("command", ["fit", "tune"])
 def test_other_writers_wait_for_the_file_too(command, hemf, kept, club, monkeypatch):
-    monkeypatch.setattr("hemf._files.file_lock.__kwdefaults__", {"seconds": 0.1, "waiting": print})
+    defaults = {"seconds": 0.1, "waiting": print}
+    monkeypatch.setattr(file_lock.__wrapped__, "__kwdefaults__", defaults)
     fast = ("--set", "max_sweeps=1", "--set", "n_factors=1")
     trials = ("--trials", "1") if command == "tune" else ()
     before = kept.read_bytes()
