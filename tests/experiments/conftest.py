@@ -54,7 +54,7 @@ def small() -> Callable[..., Experiment]:
             "printed": {"HeMF-bVB": Printed(0.7723, 0.8311)}, **options,
         }  # fmt: skip
         part = Part(dataset=dataset, **chosen)  # type: ignore[arg-type]
-        return Experiment(name=name, title=f"A {name} one", said="Nothing.", parts=(part,))
+        return Experiment(name=name, title=f"A {name} one", claim="Nothing.", parts=(part,))
 
     return make
 

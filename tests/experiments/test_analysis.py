@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hemf.evaluation import Summary
-from hemf.experiments.analysis import compare_all, findings, reached, verdicts
+from hemf.experiments.analysis import compare_all, conclusions, findings, reached
 from hemf.experiments.catalog import Method, Printed
 from hemf.experiments.plan import Request, plan
 
@@ -53,24 +53,25 @@ def test_means_are_over_splits_and_differences_are_paired(measured):
 def test_the_printed_error_stands_beside_ours(measured):
     _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85]})
     assert one.rows[0].printed.test == 0.8311
-    assert any("0.0089 above" in sentence for sentence in verdicts(one))
+    assert any("0.0089 above" in sentence for sentence in conclusions(one))
 
 
-def test_it_says_who_ended_lower_and_whether_chance_could_do_that(measured):
+def test_it_says_who_ended_lower_and_whether_it_is_significant(measured):
     _, _, (one,) = measured(
         {"HeMF-bVB": [0.83, 0.85], "BPMF": [0.84, 0.8601], "M³F-TIB(2,1,2)": [0.82, 0.88]}
     )
-    below, _ = verdicts(one)[:2]
+    below, _ = conclusions(one)[:2]
     assert below.startswith("HeMF-bVB ends below BPMF (by 0.0101")
-    assert "chance could do that" in below.split(";")[1]
+    assert "not significant" in below.split(";")[1]
 
 
 def test_it_says_so_where_the_paper_is_contradicted(measured):
     _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85], "BPMF": [0.82, 0.84]})
-    assert verdicts(one)[0].startswith("HeMF-bVB does not end below one that the paper did not try")
-    assert "BPMF never" in verdicts(one)[1]
+    first = conclusions(one)[0]
+    assert first.startswith("HeMF-bVB does not end below one that the paper did not try")
+    assert "BPMF never" in conclusions(one)[1]
     _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85], "M³F-TIB(2,1,2)": [0.82, 0.84]})
-    assert verdicts(one)[0].startswith("Unlike in the paper, HeMF-bVB does not end below M³F")
+    assert conclusions(one)[0].startswith("Unlike in the paper, HeMF-bVB does not end below M³F")
 
 
 def test_the_time_to_reach_another_is_a_share_of_its_time():
@@ -83,7 +84,7 @@ def test_the_time_to_reach_another_is_a_share_of_its_time():
 
 def test_a_stand_in_is_not_compared_with_printed_numbers(measured):
     _, _, (one,) = measured({"HeMF-bVB": [0.83, 0.85]}, dataset="eachmovie")
-    (sentence,) = verdicts(one)
+    (sentence,) = conclusions(one)
     assert sentence.startswith("These are not the paper's data")
 
 

@@ -8,7 +8,7 @@ from hemf import __version__
 from hemf.errors import DataError, DatasetError, ParameterError
 from hemf.evaluation import fingerprint
 from hemf.experiments import runner
-from hemf.experiments.analysis import compare_all, verdicts
+from hemf.experiments.analysis import compare_all, conclusions
 from hemf.experiments.catalog import Method
 from hemf.experiments.plan import RESULTS, Request, plan
 from hemf.experiments.report import render
@@ -190,7 +190,7 @@ def test_results_of_other_versions_are_kept_and_told_of(small, request_, runs):
     assert f"1 of 0.0.9, 1 of a version not noted. This is {__version__}." in remark
     assert planned.remark_on_versions({}) is None
     (comparison,) = compare_all(planned, planned.experiments[0], results)
-    said = " ".join(verdicts(comparison))
+    said = " ".join(conclusions(comparison))
     assert f"HeMF-bVB by {__version__} and a version not noted; BPMF by 0.0.9 and" in said
     assert "holds results of other versions of hemf" in render(planned, results)
 

@@ -146,9 +146,9 @@ def calibration(model: Model, learnt: Ratings, withheld: Ratings) -> Calibration
     if not isinstance(model, Probabilistic):
         return None
     users, items, actual = id_columns(withheld)
-    said = model.predict_distribution(users, items, **times_for(model, withheld))
+    predicted = model.predict_distribution(users, items, **times_for(model, withheld))
     levels = distinct_levels(learnt.by_user.values)
-    return judge(actual, said, levels=levels if is_scale(levels) else None)
+    return judge(actual, predicted, levels=levels if is_scale(levels) else None)
 
 
 class Stopwatch:

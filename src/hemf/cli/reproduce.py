@@ -17,7 +17,7 @@ from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
     from hemf.experiments.plan import Entry, Plan, Task
-    from hemf.experiments.runner import Watch
+    from hemf.experiments.runner import Callback
 
 OUTPUT = Path("hemf-reproduce")
 
@@ -69,8 +69,8 @@ def reproduce(
             output.remark(note)
     begin = time.perf_counter()
     try:
-        with _progress(output) as watch:
-            run(planned, watch)
+        with _progress(output) as callback:
+            run(planned, callback)
     except KeyboardInterrupt:
         output.remark(f"finished results are in {folder / RESULTS}; the same command continues")
         raise
@@ -97,7 +97,7 @@ def _check(folder: Path, data: Path | None) -> None:
 
 
 @contextmanager
-def _progress(output: Output) -> Iterator[Watch]:
+def _progress(output: Output) -> Iterator[Callback]:
     """Yield a callback that shows the present task, the progress of all, and the time left."""
     from hemf.cli.progress import SECONDS_BETWEEN_LINES, duration
 
@@ -142,7 +142,7 @@ def _name(task: Task) -> str:
 def _document(
     planned: Plan, results: Mapping[str, Entry], report: Path, seconds: float
 ) -> Document:
-    from hemf.experiments.analysis import compare_all, findings, verdicts
+    from hemf.experiments.analysis import compare_all, conclusions, findings
 
     document: Document = {
         "version": library_version(),
@@ -164,7 +164,7 @@ def _document(
                 {
                     "title": one.title,
                     "stand_in": one.stand_in,
-                    "findings": verdicts(one),
+                    "findings": conclusions(one),
                     "methods": [
                         {
                             "method": row.label,
@@ -187,7 +187,7 @@ def _document(
 
 
 def _show(output: Output, planned: Plan, results: Mapping[str, Entry], document: Document) -> None:
-    from hemf.experiments.analysis import compare_all, findings, verdicts
+    from hemf.experiments.analysis import compare_all, conclusions, findings
     from hemf.experiments.report import group_title, in_one_table, table_of
 
     for experiment in planned.experiments:
@@ -197,7 +197,7 @@ def _show(output: Output, planned: Plan, results: Mapping[str, Entry], document:
             output.line(group_title(group))
             headers, rows = table_of(group)
             output.table(headers, rows, numbers=range(1, len(headers)))
-            for sentence in (said for one in group for said in verdicts(one)):
+            for sentence in (text for one in group for text in conclusions(one)):
                 output.line(f"  {sentence}")
         for sentence in findings(planned, experiment, compared):
             output.line(sentence)

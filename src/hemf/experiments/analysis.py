@@ -52,7 +52,7 @@ class Comparison:
     """Measurements of a part."""
 
     part: Part
-    data: str  # its name for people
+    data: str  # title
     protocol: str
     stand_in: str | None
     rows: list[Row]
@@ -155,17 +155,17 @@ def reached(pairs: Sequence[tuple[Entry, Entry]]) -> Reached:
 # -- sentences ---------------------------------------------------------------------------------
 
 
-def verdicts(comparison: Comparison) -> list[str]:
+def conclusions(comparison: Comparison) -> list[str]:
     """Return sentences on the order of methods, their speed, and the printed errors."""
-    ours, said = comparison.ours, []
+    ours, sentences = comparison.ours, []
     if comparison.stand_in is not None:
-        said.append(
+        sentences.append(
             "These are not the paper's data: the order of the methods can be compared, the numbers "
             "cannot."
         )
-    said += _versions(comparison)
+    sentences += _versions(comparison)
     if ours is None:
-        return said
+        return sentences
     below = [row for row in comparison.rivals if _gap(ours, row) < 0]
     above = [row for row in comparison.rivals if _gap(ours, row) >= 0]
     for words, rows in (
@@ -174,19 +174,19 @@ def verdicts(comparison: Comparison) -> list[str]:
         (f"{ours.label} does not end below one that the paper did not try:", _tried(above, False)),
     ):
         if rows:
-            said.append(f"{words} {'; '.join(_against(ours, row) for row in rows)}.")
+            sentences.append(f"{words} {'; '.join(_against(ours, row) for row in rows)}.")
     soon = [row for row in comparison.rivals if row.reached is not None and not row.sequential]
     if soon:
-        said.append(
+        sentences.append(
             f"{ours.label} has the final error of {'; of '.join(_speed(row) for row in soon)}."
         )
     if comparison.stand_in is None:
-        said += _printed(comparison)
-    return said
+        sentences += _printed(comparison)
+    return sentences
 
 
 def _versions(comparison: Comparison) -> list[str]:
-    """Say so if what is compared was not run with one version of the code."""
+    """Return a sentence if results of several versions of hemf are compared."""
     by_method = {
         row.label: sorted({version_of(entry) for entry in row.entries}) for row in comparison.rows
     }
@@ -208,7 +208,7 @@ def _against(ours: Row, row: Row) -> str:
     gap, ahead = abs(_gap(ours, row)), row.ahead
     if ahead is None:
         return f"{row.label} (by {gap:.4f}, on one split)"
-    chance = "" if ahead.p_value < 0.05 else ": chance could do that"
+    chance = "" if ahead.p_value < 0.05 else ": not significant"
     return f"{row.label} (by {gap:.4f}, p = {ahead.p_value:.2g} over {ahead.n} splits{chance})"
 
 
@@ -234,25 +234,25 @@ def _printed(comparison: Comparison) -> list[str]:
         for row, gap in gaps
         if abs(gap) > NEAR
     ]
-    said = []
+    sentences = []
     if near:
-        said.append(f"Within {NEAR} of the printed test error: {', '.join(near)}.")
+        sentences.append(f"Within {NEAR} of the printed test error: {', '.join(near)}.")
     if far:
-        said.append(f"Further from the printed test error: {', '.join(far)}.")
-    return said
+        sentences.append(f"Further from the printed test error: {', '.join(far)}.")
+    return sentences
 
 
 def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> list[str]:
     """Return sentences on an experiment as a whole, and its differences from the paper."""
-    said = _by_chunks(compared) if experiment.name == BY_CHUNKS else []
-    said += _protocols(compared)
+    sentences = _by_chunks(compared) if experiment.name == BY_CHUNKS else []
+    sentences += _protocols(compared)
     if plan.request.quick:
-        said.append(_of_quick_form(compared))
-    return said
+        sentences.append(_of_quick_form(compared))
+    return sentences
 
 
 def _of_quick_form(compared: Sequence[Comparison]) -> str:
-    """Say what is less in the quick form, of what an experiment has."""
+    """Return what the quick form does less of."""
     if all(row.sequential for comparison in compared for row in comparison.rows):
         return (
             "This is the quick form: fewer splits, and ratings are fed less often. What still "
@@ -277,7 +277,7 @@ def _by_chunks(compared: Sequence[Comparison]) -> list[str]:
     if max(errors) - min(errors) < ALIKE:
         verdict = (
             "Unlike the paper, the final error hardly depends on the size of chunks: with a "
-            "history, a row is refreshed with all its ratings so far whatever they came with"
+            "history, a row is refreshed with all its ratings so far however they arrived"
         )
     elif all(before <= after for before, after in pairwise(errors)):
         verdict = "As in the paper, larger chunks end lower"
@@ -289,7 +289,7 @@ def _by_chunks(compared: Sequence[Comparison]) -> list[str]:
 
 
 def _protocols(compared: Sequence[Comparison]) -> list[str]:
-    """Say under which of the paper's two protocols each printed error can be had, if one can."""
+    """Return with which of the two protocols of the paper each printed error agrees."""
     fits: dict[str, list[str]] = {}  # protocols whose error agrees with the printed one, by method
     errors: dict[str, list[str]] = {}
     protocols = set()
@@ -304,21 +304,21 @@ def _protocols(compared: Sequence[Comparison]) -> list[str]:
                     fits[row.label].append(name)
     if len(protocols) < 2:
         return []
-    said = [
+    sentences = [
         "The paper describes two protocols, and they are not equally hard: with one rating of "
         "every user withheld, those with few ratings weigh as much as those with many."
     ]
-    said += [
+    sentences += [
         f"{label}: {', '.join(errors[label])}; the printed error agrees with "
         f"{' and with '.join(names) if names else 'neither'}."
         for label, names in fits.items()
     ]
     if len({names[0] for names in fits.values() if len(names) == 1}) > 1:
-        said.append(
+        sentences.append(
             "So the printed errors seem not to be of one protocol, and cannot be compared with "
             "each other."
         )
-    return said
+    return sentences
 
 
 def mean_of(summary: Summary) -> str:

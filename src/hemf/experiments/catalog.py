@@ -76,7 +76,7 @@ class Experiment:
 
     name: str
     title: str
-    said: str
+    claim: str
     """Claim of the paper."""
     parts: tuple[Part, ...]
 
@@ -182,8 +182,8 @@ _ENTRIES = (
     Experiment(
         name="table1",
         title="Table 1: training and testing error, MovieLens 1M and EachMovie",
-        said="HeMF-bVB is below every M³F on both data sets, averaged over 10 splits that withhold "
-        "one rating of every user.",
+        claim="HeMF-bVB is below every M³F on both data sets, averaged over 10 splits that "
+        "withhold one rating of every user.",
         parts=(
             Part(
                 dataset="ml-1m",
@@ -212,46 +212,46 @@ _ENTRIES = (
     Experiment(
         name="figure4",
         title="Figure 4: HeMF-bVB and M³F by iteration and by second, MovieLens 1M",
-        said="HeMF converges to a better solution than M³F in fewer iterations, though it starts "
+        claim="HeMF converges to a better solution than M³F in fewer iterations, though it starts "
         "from a worse one.",
         parts=(_random("ml-1m", (BATCH, BPMF, tib(2, 1, 40), tif(2, 2, 40))),),
     ),
     Experiment(
         name="figure5",
         title="Figure 5: oVB and SGD, MovieLens 1M in 30 chunks",
-        said="SGD vibrates around an unsatisfactory point, while the error of oVB decreases "
+        claim="SGD vibrates around an unsatisfactory point, while the error of oVB decreases "
         "continuously.",
         parts=(_chunked("ml-1m", 30, (ONLINE, FORGETFUL, DESCENT)),),
     ),
     Experiment(
         name=BY_CHUNKS,
         title="Figure 6: oVB by the number of chunks, MovieLens 1M",
-        said="oVB converges faster and to a better solution when fed with more ratings at a time.",
+        claim="oVB converges faster and to a better solution when fed with more ratings at a time.",
         parts=tuple(_chunked("ml-1m", n_chunks, (ONLINE,)) for n_chunks in (10, 30, 60, 100)),
     ),
     Experiment(
         name="figure7",
         title="Figure 7: HeMF and M³F-TIB, MovieLens Latest",
-        said="HeMF has a much lower error than M³F-TIB(2,1,40) from the same start.",
+        claim="HeMF has a much lower error than M³F-TIB(2,1,40) from the same start.",
         parts=(_random("ml-latest", (BATCH, tib(2, 1, 40))),),
     ),
     Experiment(
         name="figure8",
         title="Figure 8: oVB and SGD, MovieLens Latest in 60 chunks",
-        said="oVB is better the more data there are; SGD gets worse.",
+        claim="oVB is better the more data there are; SGD gets worse.",
         parts=(_chunked("ml-latest", 60, _SEQUENTIAL),),
     ),
     Experiment(
         name="figure9",
         title="Figure 9: HeMF and M³F-TIB, Netflix",
-        said="HeMF achieves better results, while M³F-TIB(2,1,200) gets worse with more "
+        claim="HeMF achieves better results, while M³F-TIB(2,1,200) gets worse with more "
         "iterations.",
         parts=(_random("netflix", (BATCH, _LONG_TIB, tib(2, 1, 40, only="quick"))),),
     ),
     Experiment(
         name="figure10",
         title="Figure 10: oVB and SGD, Netflix in 60 chunks",
-        said="oVB achieves a lower error, SGD is unstable and gets worse when fed with more.",
+        claim="oVB achieves a lower error, SGD is unstable and gets worse when fed with more.",
         parts=(_chunked("netflix", 60, _SEQUENTIAL),),
     ),
 )

@@ -13,9 +13,9 @@ from hemf.experiments.analysis import (
     Comparison,
     Row,
     compare_all,
+    conclusions,
     findings,
     mean_of,
-    verdicts,
 )
 from hemf.experiments.catalog import BY_CHUNKS, CHUNKS, Experiment
 from hemf.experiments.data import Found
@@ -82,10 +82,12 @@ def _data(plan: Plan) -> str:
         ]
         for each in found
     ]
-    said = "Numbers of a stand-in cannot be set beside the paper's; the order of methods can."
-    missing = "".join(f"<p>Not run: {escape(text)}</p>" for text in plan.missing)
+    text = (
+        "Errors on a stand-in cannot be compared with those of the paper; the order of methods can."
+    )
+    missing = "".join(f"<p>Not run: {escape(one)}</p>" for one in plan.missing)
     headers = ["data set of the paper", "here", "name", "ratings", "users", "items", "fingerprint"]
-    return card("Data", said, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
+    return card("Data", text, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
 
 
 def _what(found: Found) -> str:
@@ -102,7 +104,7 @@ def _code(plan: Plan, results: Mapping[str, Entry]) -> str:
 
 def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]) -> str:
     compared = compare_all(plan, experiment, results)
-    cards = [_said(plan, experiment, compared)]
+    cards = [_outcome(plan, experiment, compared)]
     if experiment.name == BY_CHUNKS and compared:
         cards.append(_chunk_sizes(experiment, compared))
     number = 0
@@ -113,18 +115,18 @@ def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]
             number += 1
             if len(group) == 1:
                 cards.append(_curves(name, comparison))
-            if said := verdicts(comparison):
-                cards.append(card(f"In words: {comparison.title}", "", _list(said)))
+            if sentences := conclusions(comparison):
+                cards.append(card(f"Conclusions: {comparison.title}", "", _list(sentences)))
             cards.append(_communities(name, comparison))
     return section(experiment.title, cards)
 
 
-def _said(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> str:
-    said = findings(plan, experiment, compared) if compared else ["Nothing of it has been run yet."]
+def _outcome(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> str:
+    sentences = findings(plan, experiment, compared) if compared else ["Not run yet."]
     return card(
-        "What the paper says, and what came out",
-        f"The paper: {experiment.said}",
-        _list(said),
+        "Claim and outcome",
+        f"The paper: {experiment.claim}",
+        _list(sentences),
         wide=True,
     )
 
@@ -192,12 +194,12 @@ def _cells(row: Row, stand_in: bool) -> list[str]:
 
 def _chosen(row: Row) -> str:
     """Say how often a learner was fed, and what was searched for."""
-    said = [f"{row.entries[0]['settings']['passes']} passes"] if row.sequential else []
+    parts = [f"{row.entries[0]['settings']['passes']} passes"] if row.sequential else []
     chosen = [entry["chosen"] for entry in row.entries if entry.get("chosen")]
     if chosen:
         steps = ", ".join(sorted({f"{each['step']:g}" for each in chosen}))
-        said.append(f"step {steps}, the best of {chosen[0]['tried']} settings")
-    return f" ({'; '.join(said)})" if said else ""
+        parts.append(f"step {steps}, the best of {chosen[0]['tried']} settings")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _steps(comparison: Comparison) -> str:
@@ -251,14 +253,14 @@ def _communities(name: str, comparison: Comparison) -> str:
         else "Many are seeded; those alike are merged."
     )
     numbers = {tuple(point["communities"]) for point in curve if point.get("communities")}
-    title, said = f"Number of communities: {comparison.title}", f"{ours.label}, first split."
+    title, text = f"Number of communities: {comparison.title}", f"{ours.label}, first split."
     if len(numbers) == 1:  # a picture of two lines on top of each other would say less
         ((users, items),) = numbers
-        always = f"{said} At every step {users} of users and {items} of items."
+        always = f"{text} At every step {users} of users and {items} of items."
         return card(title, always, "")
     drawn = communities_figure(curve, _steps(comparison))
     shown = picture(f"{name}-communities", drawn, "Communities by step")
-    return card(title, f"{said} {how}", shown)
+    return card(title, f"{text} {how}", shown)
 
 
 # ------------------------------------------------------------------------------------------------

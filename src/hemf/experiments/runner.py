@@ -176,10 +176,10 @@ _FEW = [(user, item, float(1 + (user * item) % 5)) for user in range(4) for item
 
 
 def _standing(point: Point) -> str:
-    said = f"{point.iteration}: RMSE {point.test_rmse:.4f}"
+    message = f"{point.iteration}: RMSE {point.test_rmse:.4f}"
     if point.communities is not None:
-        said += f", communities {point.communities[0]} × {point.communities[1]}"
-    return said
+        message += f", communities {point.communities[0]} × {point.communities[1]}"
+    return message
 
 
 # -- chunk by chunk ----------------------------------------------------------------------------
@@ -269,7 +269,9 @@ def _descent(trial: Trial, settings: Settings, seed: int, progress: Progress) ->
         progress(0.9 * (number + 1) / len(tries), f"step {step:g}: {errors[step, penalty]:.4f}")
     step, penalty = min(errors, key=lambda tried: errors[tried])
     model = SGD(**options, step=step, factor_penalty=penalty, rng=seed)
-    outcome = _feed(model, trial, n_passes, lambda share, said: progress(0.9 + 0.1 * share, said))
+    outcome = _feed(
+        model, trial, n_passes, lambda share, message: progress(0.9 + 0.1 * share, message)
+    )
     outcome.chosen = {
         "step": step,
         "factor_penalty": penalty,
@@ -327,11 +329,11 @@ def expected_cost(task: Task) -> float:
 # -- all tasks -----------------------------------------------------------------------------------
 
 SPLITS = "splits"
-Watch = Callable[[Task, float, str], None]
-"""Called with the task at work, the share of all work that is done, and a word on the task."""
+Callback = Callable[[Task, float, str], None]
+"""Called with the task at work, the share of all work that is done, and a message."""
 
 
-def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results:
+def run(planned: Plan, callback: Callback = lambda task, share, message: None) -> Results:
     """Run what is not there yet; every result is on disk before the next task begins."""
     request = planned.request
     results = Results(request.output / RESULTS)
@@ -346,14 +348,14 @@ def run(planned: Plan, watch: Watch = lambda task, share, said: None) -> Results
     for task in left:
         start, cost = done, costs[task.key]
 
-        def tell(
-            share: float, said: str, task: Task = task, start: float = start, cost: float = cost
+        def report(
+            share: float, message: str, task: Task = task, start: float = start, cost: float = cost
         ) -> None:
-            watch(task, (start + min(share, 1.0) * cost) / total, said)
+            callback(task, (start + min(share, 1.0) * cost) / total, message)
 
-        tell(0.0, "begins")
+        report(0.0, "begins")
         outcome = LEARNERS[task.method.learner](
-            splits.trial(task), task.settings, task.seed + task.split, tell
+            splits.trial(task), task.settings, task.seed + task.split, report
         )
         with uninterrupted():
             results.add(

@@ -131,11 +131,11 @@ def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
     step = max(1, -(-actual.size // MAX_JUDGED))
     users, items, actual = users[::step], items[::step], actual[::step]
     times = None if ratings.timestamps is None else ratings.timestamps[::step]
-    said = model.predict_distribution(
+    predicted = model.predict_distribution(
         ratings.users.ids[users], ratings.items.ids[items], timestamps=times
     )
     levels = model.levels_ if is_scale(model.levels_) else None
-    return _Judgement(rmse_of(actual, said.mean), judge(actual, said, levels=levels))
+    return _Judgement(rmse_of(actual, predicted.mean), judge(actual, predicted, levels=levels))
 
 
 def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
@@ -394,14 +394,14 @@ def render(
 def calibration_cards(found: Calibration | None, whose: str, caution: str = "") -> list[str]:
     """Return cards on intervals and on the distribution of ratings in their predictions."""
     if found is None:
-        why = "Not shown: this model does not say how sure it is."
+        why = "Not shown: this model predicts no distributions."
         return [card("Calibration of intervals", why, "", wide=True)]
     return [
         card(
             "Calibration of intervals",
-            f"An interval that should hold 90 % of the ratings does so, if the model is honest: "
-            f"points lie on the diagonal. {caution}The grey band is what chance alone would do. "
-            "Above it intervals are too wide, below it too narrow.",
+            "An interval that should hold 90 % of the ratings does so if predictions are "
+            f"calibrated: points lie on the diagonal. {caution}The grey band is what chance alone "
+            "would do. Above it intervals are too wide, below it too narrow.",
             picture(
                 "calibration",
                 plots.calibration(found.curve, found.n_ratings),

@@ -154,8 +154,8 @@ def card(title: str, text: str, content: str, *, wide: bool = False) -> str:
     '<section class="card"><h3>Sizes</h3>…</section>'
     """
     kind = "card wide" if wide else "card"
-    said = f"<p>{escape(text)}</p>" if text else ""
-    return f'<section class="{kind}"><h3>{cell(title)}</h3>{said}{content}</section>'
+    paragraph = f"<p>{escape(text)}</p>" if text else ""
+    return f'<section class="{kind}"><h3>{cell(title)}</h3>{paragraph}{content}</section>'
 
 
 def table(

@@ -322,7 +322,7 @@ def community_sizes(user_sizes: ArrayLike, item_sizes: ArrayLike) -> Figure:
 def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
     """Draw the share of ratings that intervals hold against the share they should hold.
 
-    The band is where an honest model's curve lies with ``n_ratings`` ratings, 19 times in 20.
+    The band is where the curve of a calibrated model lies, 19 times in 20.
 
     >>> from hemf.evaluation import calibration_curve
     >>> curve = calibration_curve([1.0, 2.0], mean=[1.5, 1.5], std=[0.5, 0.5])
@@ -337,7 +337,7 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
         axes.fill_between(
             100 * level, 100 * level - spread, 100 * level + spread, color=OTHER, alpha=0.3, lw=0
         )
-        axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.2, label="honest")
+        axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.2, label="calibrated")
         axes.plot(nominal, observed, color=USERS, marker="o", ms=4, label="observed")
         axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
         axes.set_xlabel("nominal coverage (%)")
@@ -349,21 +349,21 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
 def pit_histogram(shares: ArrayLike, n_ratings: int) -> Figure:
     """Draw the share of ratings in each part of the distributions that were predicted of them.
 
-    The band is where an honest model's bars end with ``n_ratings`` ratings, 19 times in 20.
+    The band is where the bars of a calibrated model end, 19 times in 20.
 
     >>> pit_histogram([0.1] * 10, 500).axes[0].get_ylabel()
     'ratings (%)'
     """
     values = 100 * np.asarray(shares, dtype=np.float64)
-    honest = 100 / values.size
-    spread = 1.96 * np.sqrt(honest * (100 - honest) / max(n_ratings, 1))
+    expected = 100 / values.size
+    spread = 1.96 * np.sqrt(expected * (100 - expected) / max(n_ratings, 1))
     places = (np.arange(values.size) + 0.5) / values.size
     with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
         axes.bar(places, values, width=0.92 / values.size, color=USERS)
-        axes.axhspan(honest - spread, honest + spread, color=OTHER, alpha=0.3, lw=0)
-        axes.axhline(honest, color=ITEMS, ls="--", lw=1.4, label="honest")
-        axes.set(xlim=(0, 1), ylim=(0, max(1.6 * honest, 1.15 * float(values.max()))))
+        axes.axhspan(expected - spread, expected + spread, color=OTHER, alpha=0.3, lw=0)
+        axes.axhline(expected, color=ITEMS, ls="--", lw=1.4, label="calibrated")
+        axes.set(xlim=(0, 1), ylim=(0, max(1.6 * expected, 1.15 * float(values.max()))))
         axes.set_xticks(np.linspace(0, 1, 6))
         axes.set_xlabel("predicted probability of a lower rating")
         axes.set_ylabel("ratings (%)")
