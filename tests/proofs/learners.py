@@ -205,7 +205,7 @@ def solve(state: OnlineState, name: str, rows: Any) -> None:
     common = states.shared(state, name)
     states.kernel(state, "refresh_all")(
         np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, states.rules(state),
-        states.scratch(own, common),
+        states.scratch(state, name, own, common),
     )  # fmt: skip
 
 
