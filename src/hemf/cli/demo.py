@@ -41,7 +41,7 @@ def demo(
     """
     from hemf import evaluation
     from hemf.baselines import Bias
-    from hemf.cli.models import id_columns, warm_up
+    from hemf.cli.models import warm_up
     from hemf.cli.progress import FitProgress, compiling
     from hemf.cli.recommend import ranked_items
     from hemf.data import datasets
@@ -66,7 +66,7 @@ def demo(
         warm_up(output, model)
         with FitProgress(output) as progress:
             model.fit(train, callbacks=[progress])
-        *pairs, actual = id_columns(test)
+        *pairs, actual = test.id_columns()
         mean, std = model.predict(*pairs, return_std=True)
         user = example_user(model)
         facts: Document = {

@@ -139,13 +139,12 @@ UNCALIBRATED = (
 
 def calibration(model: Model, learnt: Ratings, withheld: Ratings) -> Calibration | None:
     """Return the calibration of predictions, or None if the model predicts no distributions."""
-    from hemf.cli.models import id_columns
     from hemf.evaluation import judge
     from hemf.evaluation.distribution import distinct_levels, is_scale
 
     if not isinstance(model, Probabilistic):
         return None
-    users, items, actual = id_columns(withheld)
+    users, items, actual = withheld.id_columns()
     predicted = model.predict_distribution(users, items, **times_for(model, withheld))
     levels = distinct_levels(learnt.by_user.values)
     return judge(actual, predicted, levels=levels if is_scale(levels) else None)

@@ -13,7 +13,7 @@ from hemf.errors import ParameterError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hemf._typing import AnyArray, Array, FeaturesLike
+    from hemf._typing import Array, FeaturesLike
     from hemf.cli.output import Document, Output
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
@@ -157,14 +157,8 @@ def times_for(model: Model, ratings: Ratings) -> dict[str, object]:
 
 def predictions(model: Model, ratings: Ratings) -> tuple[Array, Array]:
     """Return ratings and their predictions."""
-    users, items, actual = id_columns(ratings)
+    users, items, actual = ratings.id_columns()
     return actual, model.predict(users, items, **times_for(model, ratings))
-
-
-def id_columns(ratings: Ratings) -> tuple[AnyArray, AnyArray, Array]:
-    """Return ids of users, ids of items, and ratings."""
-    users, items, actual = ratings.triples()
-    return ratings.users.ids[users], ratings.items.ids[items], actual
 
 
 def warm_up(output: Output, model: Model, *, online: bool = False) -> None:

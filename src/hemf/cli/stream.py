@@ -273,7 +273,6 @@ def quoted(setting: str) -> str:
 
 def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> TestRows:
     """Read users, items, ratings and times to test on; the stream decides the type of ids."""
-    from hemf.cli.models import id_columns
     from hemf.data.vocabulary import Vocabulary
 
     users, items = Vocabulary(), Vocabulary()
@@ -281,7 +280,7 @@ def read_test(output: Output, test: str, columns: str | None, stream: Columns) -
     items.add_coded(stream.items)
     withheld = arguments.read_ratings(output, test, columns, users=users, items=items)
     times = () if withheld.timestamps is None else (withheld.timestamps,)
-    return *id_columns(withheld), *times
+    return *withheld.id_columns(), *times
 
 
 def measured(name: str, stream: Prequential) -> Document:

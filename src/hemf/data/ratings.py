@@ -243,6 +243,15 @@ class Ratings:
         user_rows = np.repeat(rows, np.diff(self.by_user.indptr))
         return user_rows, self.by_user.indices, self.by_user.values
 
+    def id_columns(self) -> tuple[AnyArray, AnyArray, Array]:
+        """Return user id, item id and rating of every entry, in the order of ``by_user``.
+
+        >>> Ratings.from_any([("ann", "tea", 5)]).id_columns()[1].tolist()
+        ['tea']
+        """
+        users, items, values = self.triples()
+        return self.users.ids[users], self.items.ids[items], values
+
     def subset(self, mask: ArrayLike) -> Ratings:
         """Return the ratings where ``mask``, in the order of ``by_user``, is true.
 

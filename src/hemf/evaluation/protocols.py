@@ -159,8 +159,7 @@ def passes(
 def columns_of(data: Data) -> tuple[AnyArray, AnyArray, Float64Array]:
     """Return users, items and ratings in the order that positions refer to."""
     if isinstance(data, Ratings):
-        user_rows, item_rows, values = data.triples()
-        data = data.users.ids[user_rows], data.items.ids[item_rows], values
+        data = data.id_columns()
     columns = [np.asarray(column) for column in data]
     if len(columns) != 3 or len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
         shapes = ", ".join(str(column.shape) for column in columns)

@@ -114,18 +114,8 @@ class _Clock:
         self._wall += wall - self._paused[1]
 
 
-def columns_of(ratings: Ratings) -> Columns:
-    """Return users, items and ratings as columns.
-
-    >>> columns_of(Ratings.from_any([("ann", "tea", 5)]))[1].tolist()
-    ['tea']
-    """
-    users, items, values = ratings.triples()
-    return ratings.users.ids[users], ratings.items.ids[items], values
-
-
 def _error(model: Model, ratings: Ratings) -> float:
-    users, items, actual = columns_of(ratings)
+    users, items, actual = ratings.id_columns()
     step = max(1, -(-len(actual) // MAX_JUDGED))
     return rmse(actual[::step], model.predict(users[::step], items[::step]))
 
@@ -194,7 +184,7 @@ def _feed(
     """
     steps = n_passes * len(trial.chunks)
     shown = set(np.linspace(1, steps, min(steps, MAX_POINTS)).round().astype(int).tolist())
-    test = columns_of(trial.test)
+    test = trial.test.id_columns()
     curve: list[Point] = []
     clock = _Clock()
     for again, number, _ in passes([np.empty(0, np.intp)] * len(trial.chunks), n_passes):
@@ -416,7 +406,7 @@ class _KeptSplits:
             train, test = splits[task.split]
             chunks: list[Columns] = []
             if task.part.n_chunks is not None:
-                users, items, values = columns_of(ratings)
+                users, items, values = ratings.id_columns()
                 chunks = [
                     (users[rows], items[rows], values[rows]) for rows in splits.chunks(task.split)
                 ]

@@ -127,13 +127,10 @@ class _Judgement(NamedTuple):
 
 
 def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
-    users, items, actual = ratings.triples()
-    step = max(1, -(-actual.size // MAX_JUDGED))
-    users, items, actual = users[::step], items[::step], actual[::step]
+    step = max(1, -(-ratings.n_ratings // MAX_JUDGED))
+    users, items, actual = (column[::step] for column in ratings.id_columns())
     times = None if ratings.timestamps is None else ratings.timestamps[::step]
-    predicted = model.predict_distribution(
-        ratings.users.ids[users], ratings.items.ids[items], timestamps=times
-    )
+    predicted = model.predict_distribution(users, items, timestamps=times)
     levels = model.levels_ if is_scale(model.levels_) else None
     return _Judgement(rmse_of(actual, predicted.mean), judge(actual, predicted, levels=levels))
 

@@ -427,8 +427,7 @@ class Evaluator:
             )
         if self._protocol.metric != "nlpd":
             return curve.score
-        users, items, actual = held_out.triples()
-        pairs = held_out.users.ids[users], held_out.items.ids[items]
+        *pairs, actual = held_out.id_columns()
         predicted = model.predict_distribution(*pairs, timestamps=held_out.timestamps)
         return -float(predicted.log_density(actual).mean())
 
