@@ -730,9 +730,7 @@ class HeMF(Parametrised):
         if pending is not None:
             fit = self._holder.content
         if fit is None:
-            raise NotFittedError(
-                f"this {type(self).__name__} has not learnt anything yet; call fit first"
-            )
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         return fit
 
     @property

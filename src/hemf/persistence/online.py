@@ -38,7 +38,7 @@ from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import told
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState, RowFeatures
-from hemf.online.store import OF_FEATURES, History, RatingBook, RowArrays, RowStore
+from hemf.online.store import History, RatingBook, RowArrays, RowStore
 
 if TYPE_CHECKING:
     from hemf.model.moods import MoodPrior
@@ -127,8 +127,7 @@ def restore_online(form: Form, sides: dict[str, Side], archive: Archive) -> Onli
     plain["fit"] = None if form["fit"] is None else _restore_fit(form["fit"])
     plain["is_buffering"] = is_buffering
     plain["watch"] = _restore_watch(form)
-    if "online/recent.npy" in archive.names:
-        plain["recent"] = _restore_recent(sides, book, archive)
+    plain["recent"] = _restore_recent(sides, book, archive)
     state = OnlineState(
         sides=sides,
         stores=stores,
@@ -182,9 +181,7 @@ def _restore_clocks(form: Form, stores: dict[str, RowStore]) -> Clocks:
 
 
 def _restore_watch(form: Form) -> Watch:
-    """Return what was known of forecasts; nothing, where the file is older than that."""
-    if "watch" not in form:
-        return Watch()
+    """Return what was known of forecasts."""
     values = decoded(form["watch"])
     fits = isinstance(values, tuple) and len(values) == len(fields(Watch))
     require(fits and all(isinstance(value, int | float) for value in values), "its watch is none")
@@ -222,10 +219,6 @@ def _restore_store(
     tables = told(sides, name)
 
     def read(what: str) -> AnyArray:
-        if what in OF_FEATURES and what not in tables:
-            return np.zeros((side.n_rows, 0))  # files without features may be older than these
-        if what in ("leverage", "information") and f"online/{name}/{what}.npy" not in archive.names:
-            return np.zeros(side.n_rows)  # so may those with features
         return archive.array(f"online/{name}/{what}.npy")
 
     store = RowStore(
