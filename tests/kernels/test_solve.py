@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf.kernels import solve
-from hemf.kernels.lanes import LANES
+from hemf.kernels.structures import LANES
 from proofs.problems import spd
 
 ORDERS = [1, 2, 3, 4, 7, 8, 20, 21, 33]

@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner, plain, step
-from hemf.kernels.lanes import WIDTH, fma, fnma, load, store, total
+from hemf.kernels.lanes import fma, fnma, load, packed, store, total
+from hemf.kernels.structures import (
+    WIDTH,
+    Features,
+    OtherRows,
+    Posterior,
+    Prior,
+    Ratings,
+    SweepMemory,
+)
 
 CACHE_BYTES = 1 << 23  # moments of the other side below this are not worth tiling
 TILE_BYTES = 1 << 22
 NEGLIGIBLE = 1e-6  # a community with a smaller share of a row is left out of the row's moments
-
-
-@inner
-def packed(i: int, j: int) -> int:
-    """Position of entry (i, j) in a packed lower triangle."""
-    return i * (i + 1) // 2 + j if i >= j else j * (j + 1) // 2 + i
 
 
 @inner
@@ -26,7 +29,7 @@ def gather(
     end: int,
     indices: Any,
     values: Any,
-    other: Any,
+    other: OtherRows,
     gram: Any,
     moment: Any,
 ) -> float:
@@ -63,7 +66,9 @@ def gather(
 
 
 @step
-def gather_batch(start: int, count: int, ratings: Any, other: Any, memory: Any) -> None:
+def gather_batch(
+    start: int, count: int, ratings: Ratings, other: OtherRows, memory: SweepMemory
+) -> None:
     """Gather ``count`` rows, one tile of the other side after the other.
 
     The other side's moments may be far larger than any cache. A tile of them is not, and serves
@@ -96,7 +101,7 @@ def gather_batch(start: int, count: int, ratings: Any, other: Any, memory: Any) 
 
 
 @inner
-def load_lanes(first: int, count: int, memory: Any) -> None:
+def load_lanes(first: int, count: int, memory: SweepMemory) -> None:
     """Put rows of a batch side by side; lanes beyond ``count`` hold a row without ratings."""
     grams, moments, gram, moment = memory.grams, memory.moments, memory.gram, memory.moment
     gram[:] = 0.0
@@ -113,7 +118,9 @@ def load_lanes(first: int, count: int, memory: Any) -> None:
 
 
 @step
-def load_block(start: int, count: int, last: int, ratings: Any, other: Any, memory: Any) -> None:
+def load_block(
+    start: int, count: int, last: int, ratings: Ratings, other: OtherRows, memory: SweepMemory
+) -> None:
     """Put rows side by side; gather the next batch, up to ``last``, if they are not in this one."""
     batch = memory.batch
     if start + count > batch[1]:
@@ -129,7 +136,7 @@ def data_part(
     free: Any,
     pinned: int,
     noise: Any,
-    memory: Any,
+    memory: SweepMemory,
     data_precision: Any,
     data_natural_mean: Any,
 ) -> None:
@@ -152,7 +159,12 @@ def data_part(
 
 @plain
 def leave_shift(
-    start: int, count: int, features: Any, data_precision: Any, data_natural_mean: Any, memory: Any
+    start: int,
+    count: int,
+    features: Features,
+    data_precision: Any,
+    data_natural_mean: Any,
+    memory: SweepMemory,
 ) -> None:
     """Put the rows' shifts f side by side, and turn the data's pull on a into that on a - f.
 
@@ -174,7 +186,7 @@ def leave_shift(
 
 
 @plain
-def return_shift(memory: Any) -> None:
+def return_shift(memory: SweepMemory) -> None:
     """Turn the moments of a - f into those of a: m + f, and E + m fᵀ + f mᵀ + f fᵀ."""
     shifts, row_mean, row_second = memory.shift, memory.mean, memory.second
     p = 0
@@ -225,7 +237,9 @@ def normalise(log_membership: Any, count: int) -> None:
 
 
 @plain
-def write_block(start: int, count: int, prior: Any, posterior: Any, memory: Any) -> None:
+def write_block(
+    start: int, count: int, prior: Prior, posterior: Posterior, memory: SweepMemory
+) -> None:
     """Store a block's moments with the pinned coordinate in place, and each row's error.
 
     The squares in ``memory`` are used up. Lanes are innermost: the lines of memory that one

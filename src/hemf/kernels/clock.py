@@ -4,6 +4,9 @@ Reading it costs a few nanoseconds. Ticks are turned into seconds by the caller,
 the whole loop took: `seconds`.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+# Numba and llvmlite have no types.
+
 from __future__ import annotations
 
 import platform
@@ -20,8 +23,8 @@ from hemf.kernels.compile import inner
 HAS_COUNTER = platform.machine().lower() in ("x86_64", "amd64")  # elsewhere reading it may trap
 
 
-def _typed(_context: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+def _typed(_context):
+    def generate(_context, builder, _signature, _arguments):
         if not HAS_COUNTER:
             return ir.Constant(ir.IntType(64), 0)
         function_type = ir.FunctionType(ir.IntType(64), [])

@@ -13,7 +13,6 @@ import numpy as np
 from hemf.kernels.blocks import data_part, load_block
 from hemf.kernels.compile import kernel, summing
 from hemf.kernels.lanes import (
-    WIDTH,
     factorise,
     full,
     invert,
@@ -22,7 +21,7 @@ from hemf.kernels.lanes import (
     solve_forward,
     store,
 )
-from hemf.kernels.structures import OtherRows, Ratings, SweepMemory, refer
+from hemf.kernels.structures import WIDTH, OtherRows, Ratings, SweepMemory, refer
 
 
 @kernel("void({T}[:, ::1], {T}[:, ::1])")
@@ -42,8 +41,8 @@ def outer_products(rows: Any, second: Any) -> None:
     "float64[::1]", "{T}[:, ::1]", SweepMemory, allocates=True,
 )  # fmt: skip
 def draw_rows(
-    begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, noise: Any, precision: Any,
-    natural_mean: Any, rows: Any, memory: Any,
+    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, noise: Any, precision: Any,
+    natural_mean: Any, rows: Any, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Draw the rows of chunks begin … end from their conditional posterior.
 
@@ -94,7 +93,7 @@ def dot(a: Any, b: Any) -> Any:
     allocates=True,
 )
 def conditional_rows(
-    begin: Any, end: Any, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
+    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
     other: Any, precision: Any, covariance: Any, natural_mean: Any,
 ) -> None:  # fmt: skip
     """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
@@ -138,7 +137,7 @@ def conditional_rows(
 
 
 @kernel("void(int64, int64, {T}[:, :, ::1], float64[:, ::1], float64[:, ::1])")
-def multiply_rows(begin: Any, end: Any, matrices: Any, vectors: Any, out: Any) -> None:
+def multiply_rows(begin: int, end: int, matrices: Any, vectors: Any, out: Any) -> None:
     """Write the product of each row's matrix with its vector."""
     for n in range(begin, end):
         matrix, vector, product = matrices[n], vectors[n], out[n]
@@ -148,7 +147,7 @@ def multiply_rows(begin: Any, end: Any, matrices: Any, vectors: Any, out: Any) -
 
 @kernel("void(int64, int64, int32[::1], int32[::1], {T}[:, ::1], {T}[:, ::1], {T}[::1])")
 def products(
-    begin: Any, end: Any, left: Any, right: Any, left_rows: Any, right_rows: Any, out: Any
+    begin: int, end: int, left: Any, right: Any, left_rows: Any, right_rows: Any, out: Any
 ) -> None:
     """Write the product of the two rows of each pair."""
     for n in range(begin, end):
@@ -161,7 +160,7 @@ def products(
     allocates=True,
 )
 def draw_topics(
-    begin: Any, end: Any, users: Any, items: Any, residuals: Any, noise: Any, user_shares: Any,
+    begin: int, end: int, users: Any, items: Any, residuals: Any, noise: Any, user_shares: Any,
     item_shares: Any, user_vectors: Any, item_vectors: Any, uniforms: Any, user_topics: Any,
     item_topics: Any,
 ) -> None:  # fmt: skip

@@ -9,6 +9,9 @@ One line of such an array, a number of each row, is a value of its own: `load`, 
 Loops over lanes would have to be vectorised, which takes most of the time of compiling.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+# Numba and llvmlite have no types.
+
 from __future__ import annotations
 
 import operator
@@ -20,14 +23,11 @@ from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from hemf.kernels.compile import plain
+from hemf.kernels.compile import inner, plain
+from hemf.kernels.structures import LANES, WIDE, WIDTH
 
-WIDTH = 32
 _VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
 _primitive: Any = models.PrimitiveModel  # Numba has no types
-_signature: Any = signature
-_infer: Any = infer_global
-_lower: Any = lower_builtin
 
 
 class _Lanes(types.Type):
@@ -39,24 +39,22 @@ _lanes: Any = _Lanes("lanes")
 
 @register_model(_Lanes)
 class _Model(_primitive):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
+    def __init__(self, manager, kind):
         super().__init__(manager, kind, _VECTOR)
 
 
-def _define(operation: Any, name: str) -> None:
+def _define(operation, name):
     """Define an operator for lanes and lanes, or a number."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context, builder, _signature, arguments):
         both = [x if x.type == _VECTOR else _in_all(builder, x, _VECTOR) for x in arguments]
         return getattr(builder, name)(*both)
 
-    number: Any = types.float64
-    kinds = [(_lanes, _lanes), (_lanes, number), (number, _lanes)]
-    _infer(operation)(
-        type(name, (ConcreteTemplate,), {"cases": [_signature(_lanes, *k) for k in kinds]})
-    )
+    kinds = [(_lanes, _lanes), (_lanes, types.float64), (types.float64, _lanes)]
+    cases = [signature(_lanes, *kind) for kind in kinds]
+    infer_global(operation)(type(name, (ConcreteTemplate,), {"cases": cases}))
     for kind in kinds:
-        _lower(operation, *kind)(generate)
+        lower_builtin(operation, *kind)(generate)
 
 
 for _operation, _name in (
@@ -66,63 +64,63 @@ for _operation, _name in (
     _define(_operation, _name)
 
 
-def _load(_context: Any, x: Any, _p: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _load(_context, x, _p):
+    def generate(context, builder, signature, arguments):
         return builder.load(_line(context, builder, signature, arguments), align=8)
 
     return _lanes(x, types.intp), generate
 
 
-def _store(_context: Any, x: Any, _p: Any, _value: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _store(_context, x, _p, _value):
+    def generate(context, builder, signature, arguments):
         builder.store(arguments[2], _line(context, builder, signature, arguments), align=8)
         return context.get_dummy_value()
 
     return types.void(x, types.intp, _lanes), generate
 
 
-def _line(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _line(context, builder, signature, arguments):
     begin = builder.mul(arguments[1], ir.Constant(arguments[1].type, WIDTH))
     return _at(context, builder, signature.args[0], arguments[0], begin, _VECTOR)
 
 
-def _full(_context: Any, _value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _full(_context, _value):
+    def generate(_context, builder, _signature, arguments):
         return _in_all(builder, arguments[0], _VECTOR)
 
     return _lanes(types.float64), generate
 
 
-def _call(builder: Any, name: str, result: Any, arguments: Any) -> Any:
+def _call(builder, name, result, arguments):
     kind = ir.FunctionType(result, [each.type for each in arguments])
-    get: Any = cgutils.get_or_insert_function
-    return builder.call(get(builder.module, kind, f"llvm.{name}.v{WIDTH}f64"), arguments)
+    name = f"llvm.{name}.v{WIDTH}f64"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _sqrt(_context: Any, _value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _sqrt(_context, _value):
+    def generate(_context, builder, _signature, arguments):
         return _call(builder, "sqrt", _VECTOR, arguments)
 
     return _lanes(_lanes), generate
 
 
-def _fma(_context: Any, _x: Any, _y: Any, _z: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _fma(_context, _x, _y, _z):
+    def generate(_context, builder, _signature, arguments):
         return _call(builder, "fmuladd", _VECTOR, arguments)
 
     return _lanes(_lanes, _lanes, _lanes), generate
 
 
-def _fnma(_context: Any, _x: Any, _y: Any, _z: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _fnma(_context, _x, _y, _z):
+    def generate(_context, builder, _signature, arguments):
         x, *others = arguments
         return _call(builder, "fmuladd", _VECTOR, [builder.fneg(x), *others])
 
     return _lanes(_lanes, _lanes, _lanes), generate
 
 
-def _total(_context: Any, _value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _total(_context, _value):
+    def generate(_context, builder, _signature, arguments):
         zero = ir.Constant(ir.DoubleType(), 0.0)
         return _call(builder, "vector.reduce.fadd", zero.type, [zero, *arguments])
 
@@ -143,6 +141,12 @@ fnma: Any = intrinsic(_fnma)
 """fnma(x, y, z): z - x * y, likewise."""
 total: Any = intrinsic(_total)
 """total(lanes): their sum, from the first to the last."""
+
+
+@inner
+def packed(i: int, j: int) -> int:
+    """Position of entry (i, j) in a packed lower triangle."""
+    return i * (i + 1) // 2 + j if i >= j else j * (j + 1) // 2 + i
 
 
 @plain
@@ -228,17 +232,13 @@ def invert(a: Any, order: int) -> None:
 # through them number by number. Here it is told: `LANES` numbers at a time.
 
 
-LANES = 4
-WIDE = 8
-
-
-def _at(context: Any, builder: Any, kind: Any, value: Any, place: Any, vector: Any) -> Any:
+def _at(context, builder, kind, value, place, vector):
     """Return a pointer to the lanes at a place of an array."""
     data = context.make_array(kind)(context, builder, value).data
     return builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
 
 
-def _in_all(builder: Any, number: Any, vector: Any) -> Any:
+def _in_all(builder, number, vector):
     """Return lanes that all hold a number."""
     nothing, zero = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
     first = builder.insert_element(nothing, number, zero)
@@ -246,14 +246,14 @@ def _in_all(builder: Any, number: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, nothing, every)
 
 
-def _steps(builder: Any, n: Any, vector: Any) -> Any:
+def _steps(builder, n, vector):
     return cgutils.for_range(builder, builder.sdiv(n, ir.Constant(n.type, vector.count)))
 
 
-def _add_scaled(_context: Any, x: Any, _at_: Any, y: Any, _by: Any, _factor: Any, _n: Any) -> Any:
+def _add_scaled(_context, x, _at_, y, _by, _factor, _n):
     vector = ir.VectorType(ir.DoubleType(), LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         kinds = signature.args
         target = _at(context, builder, kinds[0], arguments[0], arguments[1], vector)
         source = _at(context, builder, kinds[2], arguments[2], arguments[3], vector)
@@ -276,12 +276,10 @@ Contiguous float64 arrays, positions as if they had one dimension, n a multiple 
 """
 
 
-def _add_two(
-    _context: Any, x: Any, _at_: Any, y: Any, _by: Any, _one: Any, _and: Any, _two: Any, _n: Any
-) -> Any:
+def _add_two(_context, x, _at_, y, _by, _one, _and, _two, _n):
     vector = ir.VectorType(ir.DoubleType(), LANES)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         kinds = signature.args
         target = _at(context, builder, kinds[0], arguments[0], arguments[1], vector)
         terms = [
@@ -309,11 +307,11 @@ add_two: Any = intrinsic(_add_two)
 """add_two(x, at, y, by, factor, and, other, n): `add_scaled` twice, from two places of y."""
 
 
-def _put_products(_context: Any, x: Any, y: Any, _n: Any, factor: Any) -> Any:
+def _put_products(_context, x, y, _n, factor):
     number = ir.FloatType() if y.dtype == types.float32 else ir.DoubleType()
     vector, aligned = ir.VectorType(number, WIDE), y.dtype.bitwidth // 8
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         kinds, whole = signature.args, arguments[2].type
         one, zero = ir.Constant(whole, 1), ir.Constant(whole, 0)
         to = context.make_array(kinds[0])(context, builder, arguments[0]).data
@@ -339,3 +337,11 @@ put_products: Any = intrinsic(_put_products)
 
 y has n numbers, both arrays room for `WIDE` more, which is written over.
 """
+
+
+@inner
+def copy_entries(source: Any, first: Any, target: Any, to: Any, n: Any) -> None:
+    """Copy n values to another place, which does not overlap."""
+    origin, goal = source[first : first + n], target[to : to + n]
+    for k in range(origin.size):
+        goal[k] = origin[k]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import kernel, separate, separate_step
-from hemf.kernels.structures import Rows, Rules, Sittings, refer
+from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Sittings, refer
 
 FIRST, NOW, BEFORE, PRODUCT, EXTRA, DIVERGENCE = range(6)
 SUMS = 6
@@ -23,8 +23,8 @@ SUMS = 6
     "{T}[:, ::1], {T}[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1])"
 )
 def gather(
-    begin: Any,
-    end: Any,
+    begin: int,
+    end: int,
     cuts: Any,
     indptr: Any,
     others: Any,
@@ -61,8 +61,8 @@ def gather(
     "float64[:, ::1])"
 )
 def smooth(
-    begin: Any,
-    end: Any,
+    begin: int,
+    end: int,
     cuts: Any,
     indptr: Any,
     precision: Any,
@@ -163,12 +163,10 @@ def compile_moods(dtype: Any) -> None:
 # it was.
 
 
-MEAN, SPREAD = range(2)
-"""Columns of moods: E o and Var o, which every row that is refreshed looks up."""
 LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
 """Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the sitting and the same of
 r - E[a·b], as they were when this was believed; E l and Var l before any of them."""
-WIDTH = 6
+COLUMNS = 6
 EARLIER, LATER, RATER = range(3)
 """Columns of links."""
 RATERS, SITTINGS = 5, 6
@@ -193,7 +191,7 @@ def covariance(prior: Any, one: float, other: float) -> float:
 
 
 @separate
-def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
+def ahead(sittings: Sittings, earlier: int, later: int) -> tuple[float, float]:
     """E l and Var l at a time between two sittings; -1 is none."""
     table, prior = sittings.table, sittings.prior
     phi = prior[0]
@@ -215,7 +213,7 @@ def ahead(sittings: Any, earlier: int, later: int) -> tuple[float, float]:
 
 
 @separate
-def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
+def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
     """Return the sitting of a rater at a time; where it is not there, it begins.
 
     Of what is believed of moods, nothing changes.
@@ -226,7 +224,7 @@ def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
         later = earlier
         earlier = np.int64(links[earlier, EARLIER])
     if earlier >= 0 and time[earlier] == when:
-        return earlier  # type: ignore[no-any-return]
+        return earlier
     s = sittings.used[0]
     sittings.used[0] += 1
     expected, uncertain = ahead(sittings, earlier, later)
@@ -251,11 +249,11 @@ def seat(sittings: Any, i: int, when: int, complete: bool) -> int:
         if earlier >= 0:
             links[earlier, RATER] = -1
         sittings.last[i] = s
-    return s  # type: ignore[no-any-return]
+    return s
 
 
 @separate
-def believe(sittings: Any, s: int) -> None:
+def believe(sittings: Sittings, s: int) -> None:
     """Write what is believed of a sitting, given what was before and the sums of its ratings."""
     table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
     level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
@@ -282,7 +280,7 @@ def dot(mean: Any, other: Any) -> float:
 
 
 @separate
-def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: Any) -> float:
+def take_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values: Any) -> float:
     """Take moods off these ratings of a list; return Σ w Var o."""
     spread = 0.0
     for k in range(low, high):
@@ -294,7 +292,7 @@ def take_moods(own: Any, other: Any, rules: Any, low: int, high: int, values: An
 
 @separate
 def filter_listed(
-    users: Any, items: Any, sittings: Any, rules: Any, i: int, s: int, published: Any
+    users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, s: int, published: Any
 ) -> None:
     """Bring the mood of a rater's latest sitting to its optimum, given what came before it.
 
@@ -324,7 +322,7 @@ def filter_listed(
 
 @separate
 def shift_sitting(
-    users: Any, items: Any, rules: Any, i: int, s: int, mean: float, spread: float, moment: Any
+    users: Rows, items: Rows, rules: Rules, i: int, s: int, mean: float, spread: float, moment: Any
 ) -> float:
     """Correct h for a mood that was as given, but for the newest rating; return by how much Σ w r².
 
@@ -345,7 +343,7 @@ def shift_sitting(
 
 @separate
 def filter_one(
-    users: Any, items: Any, sittings: Any, rules: Any, i: int, j: int, code: int, s: int,
+    users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, j: int, code: int, s: int,
     expected: float,
 ) -> None:  # fmt: skip
     """Let a rating, of which this was ``expected`` without the mood, tell of its sitting."""
@@ -358,7 +356,7 @@ def filter_one(
 
 
 @separate_step
-def gather_chain(users: Any, items: Any, sittings: Any, rules: Any, i: int) -> None:
+def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int) -> None:
     """Sum up what is left of the ratings of each sitting of a rater; those without any are gone."""
     table, links = sittings.table, sittings.links
     s = sittings.last[i]
@@ -388,7 +386,7 @@ def gather_chain(users: Any, items: Any, sittings: Any, rules: Any, i: int) -> N
 
 
 @separate_step
-def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
+def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
     """Bring all moods of a rater to their optimum, given the sums of their ratings.
 
     The total of errors follows; ``sums`` are added to.
@@ -445,7 +443,9 @@ def smooth_chain(sittings: Any, rules: Any, i: int, sums: Any) -> None:
 
 
 @kernel("int64[::1]", "int64[::1]", "int64[::1]", "int64", Sittings, "int64[::1]")
-def seat_all(rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, seats: Any) -> None:
+def seat_all(
+    rows: Any, times: Any, codes: Any, complete: Any, sittings: Sittings, seats: Any
+) -> None:
     """Write the sitting of each rating that is not taken out."""
     sittings = refer(sittings)
     for k in range(rows.size):
@@ -458,8 +458,8 @@ def seat_all(rows: Any, times: Any, codes: Any, complete: Any, sittings: Any, se
     Sittings, "int64[::1]",
 )  # fmt: skip
 def filter_all(
-    rows: Any, others: Any, codes: Any, previous: Any, times: Any, users: Any, items: Any,
-    rules: Any, sittings: Any, seats: Any,
+    rows: Any, others: Any, codes: Any, previous: Any, times: Any, users: Rows, items: Rows,
+    rules: Rules, sittings: Sittings, seats: Any,
 ) -> None:  # fmt: skip
     """Find the sittings of ratings that will not all be listed, and let new ones tell of them."""
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
@@ -474,7 +474,7 @@ def filter_all(
 
 @kernel("int64[::1]", Rows, Rows, Rules, Sittings, "int64", "float64[::1]")
 def smooth_all(
-    rows: Any, users: Any, items: Any, rules: Any, sittings: Any, gathers: Any, sums: Any
+    rows: Any, users: Rows, items: Rows, rules: Rules, sittings: Sittings, gathers: Any, sums: Any
 ) -> None:
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
@@ -485,7 +485,7 @@ def smooth_all(
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
-def recall_seats(user_rows: Any, item_rows: Any, users: Any, seats: Any) -> None:
+def recall_seats(user_rows: Any, item_rows: Any, users: Rows, seats: Any) -> None:
     """Write the sitting of each pair that is listed, or -1."""
     for k in range(user_rows.size):
         i, seats[k] = user_rows[k], -1

@@ -12,10 +12,9 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
+from hemf.kernels.lanes import copy_entries
 from hemf.kernels.moods import (
     GROWTH,
-    MEAN,
-    SPREAD,
     filter_listed,
     filter_one,
     gather_chain,
@@ -23,9 +22,9 @@ from hemf.kernels.moods import (
     shift_sitting,
     smooth_chain,
 )
-from hemf.kernels.products import choose_one, expected_error
+from hemf.kernels.products import expected_error
 from hemf.kernels.record import (
-    copy_entries,
+    choose_one,
     find,
     listed_at,
     record,
@@ -43,7 +42,17 @@ from hemf.kernels.refresh import (
     refresh,
     weigh_row,
 )
-from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings, refer
+from hemf.kernels.structures import (
+    MEAN,
+    SPREAD,
+    Outer,
+    Rows,
+    Rules,
+    Scratch,
+    Shared,
+    Sittings,
+    refer,
+)
 
 BATCH = ("recall_all", "record_all", "refresh_all", "keep_all")
 """Kernels that adopt a fit and learn a batch."""
@@ -53,7 +62,7 @@ STREAK = 64
 
 @inner
 def pair_error(
-    mean: Any, own: Any, other: Any, rules: Any, i: int, j: int, code: int, sitting: int
+    mean: Any, own: Rows, other: Rows, rules: Rules, i: int, j: int, code: int, sitting: int
 ) -> float:
     """τ υ E(r - o - a_i·b_j)² with this mean of a_i; nothing for a code of -1."""
     if code < 0:
@@ -82,8 +91,8 @@ def pair_error(
     "int64[::1]",
 )
 def record_all(
-    rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: Any, is_new: Any, memory: Any, seats: Any,
+    rows: Any, others: Any, codes: Any, previous: Any, own: Rows, other: Rows, rules: Rules,
+    keep: Any, is_new: Any, memory: Outer, seats: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
 
@@ -119,7 +128,7 @@ def record_all(
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
-def recall_all(user_rows: Any, item_rows: Any, users: Any, previous: Any) -> None:
+def recall_all(user_rows: Any, item_rows: Any, users: Rows, previous: Any) -> None:
     """Write the code that each pair has in the history, where it has one."""
     for k in range(user_rows.size):
         position = find(users.start, users.length, users.other, user_rows[k], item_rows[k])
@@ -129,8 +138,8 @@ def recall_all(user_rows: Any, item_rows: Any, users: Any, previous: Any) -> Non
 
 @kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]")
 def settle_all(
-    rows: Any, others: Any, codes: Any, own: Any, other: Any, rules: Any, keep: Any, memory: Any,
-    seats: Any,
+    rows: Any, others: Any, codes: Any, own: Rows, other: Rows, rules: Rules, keep: Any,
+    memory: Outer, seats: Any,
 ) -> None:  # fmt: skip
     """Add ratings, oldest first, to the sums of those that are not listed."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
@@ -143,8 +152,8 @@ def settle_all(
 
 @kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
 def retire_all(
-    rows: Any, added: Any, own: Any, other: Any, rules: Any, keep: Any, other_keep: Any,
-    memory: Any,
+    rows: Any, added: Any, own: Rows, other: Rows, rules: Rules, keep: Any, other_keep: Any,
+    memory: Outer,
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
@@ -156,7 +165,9 @@ def retire_all(
 
 
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
-def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
+def refresh_all(
+    rows: Any, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
+) -> None:
     """Refresh rows one after the other."""
     own, other, shared = refer(own), refer(other), refer(shared)
     rules, memory = refer(rules), refer(memory)
@@ -165,7 +176,9 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory
 
 
 @kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
-def keep_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: Any) -> None:
+def keep_all(
+    rows: Any, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
+) -> None:
     """Put on record what rows give to their communities, without moving any of them."""
     own, other, shared = refer(own), refer(other), refer(shared)
     rules, memory = refer(rules), refer(memory)
@@ -178,9 +191,9 @@ def keep_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, memory: A
     "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer, "int64[::1]", Sittings,
 )  # fmt: skip
 def stream(
-    user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
-    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, user_memory: Any,
-    item_memory: Any, products: Any, times: Any, sittings: Any,
+    user_rows: Any, item_rows: Any, codes: Any, users: Rows, items: Rows, user_shared: Shared,
+    item_shared: Shared, rules: Rules, forecasts: Any, errors: Any, spent: Any,
+    user_memory: Scratch, item_memory: Scratch, products: Outer, times: Any, sittings: Sittings,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's mood, their row, then its item's.
 
@@ -299,16 +312,18 @@ def stream(
 
 
 @inner
-def known_rows(own: Any) -> int:
+def known_rows(own: Rows) -> int:
     """How many rows a side has, without those at its end that wait for their first rating."""
     n = own.count.size
     while n > 0 and own.count[n - 1] == 0:
         n -= 1
-    return int(n)
+    return n
 
 
 @inner
-def forecast(users: Any, items: Any, user_shared: Any, item_shared: Any, i: int, j: int) -> float:
+def forecast(
+    users: Rows, items: Rows, user_shared: Shared, item_shared: Shared, i: int, j: int
+) -> float:
     """E[a_i·b_j]; without features, a row without ratings may hold a start that means nothing."""
     product = 0.0
     user_told = users.count[i] > 0 or users.shift.shape[1] > 0
@@ -321,10 +336,10 @@ def forecast(users: Any, items: Any, user_shared: Any, item_shared: Any, i: int,
 
 
 @inner
-def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
+def due(own: Rows, shared: Shared, other_shared: Shared, i: int) -> bool:
     """Whether a row has many new ratings for its size, or the other side has changed much."""
     changed = other_shared.totals[2] - own.met[i] > shared.change
-    return bool(changed or own.pending[i] > shared.patience * own.count[i])
+    return changed or own.pending[i] > shared.patience * own.count[i]
 
 
 def compile_batch() -> None:

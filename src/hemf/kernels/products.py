@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.blocks import packed
 from hemf.kernels.compile import inner, kernel, step, summing
-from hemf.kernels.lanes import LANES, add_scaled, fma, full, load, store
+from hemf.kernels.lanes import add_scaled, fma, full, load, packed, store
+from hemf.kernels.structures import LANES, Features, Rows, Scratch, Shared, SweepMemory
 
 
 @summing
@@ -39,7 +39,7 @@ def expected_error(
     for t in range(mean.size):
         product += np.float64(mean[t]) * np.float64(moment[t])
     square = trace_product(second, gram, mean.size)
-    return float(max(squares - 2.0 * value * product + square, 0.0))
+    return max(squares - 2.0 * value * product + square, 0.0)
 
 
 @kernel(
@@ -79,8 +79,8 @@ def pair_moments(
     int64[::1], int32[::1], {T}[::1], {T}[:, ::1])"""
 )
 def cross_products(
-    begin: Any,
-    end: Any,
+    begin: int,
+    end: int,
     indptr: Any,
     rows: Any,
     values: Any,
@@ -108,7 +108,7 @@ def cross_products(
 
 @kernel("void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], float64[::1])")
 def row_forms(
-    begin: Any, end: Any, indptr: Any, columns: Any, values: Any, matrix: Any, out: Any
+    begin: int, end: int, indptr: Any, columns: Any, values: Any, matrix: Any, out: Any
 ) -> None:
     """Write xᵀCx of the rows begin … end of X; of C the lower triangle is looked at.
 
@@ -136,7 +136,7 @@ def row_forms(
 
 @step
 def add_leverage(
-    start: int, count: int, features: Any, covariance: Any, memory: Any, statistic: Any
+    start: int, count: int, features: Features, covariance: Any, memory: SweepMemory, statistic: Any
 ) -> None:
     """Add it to the second moments and, summed, to the statistic of rows side by side in lanes.
 
@@ -192,7 +192,7 @@ def add_leverage(
 
 
 @step
-def take_doubt(own: Any, shared: Any, i: int, room: Any, memory: Any) -> None:
+def take_doubt(own: Rows, shared: Shared, i: int, room: Any, memory: Scratch) -> None:
     """Turn S of one row, in ``memory.inverse``, into what communities are given: S + c (S P S - S).
 
     What is left of the second moment, c S, goes to ``memory.extra``, packed; ``room`` is as large
@@ -234,15 +234,8 @@ def take_doubt(own: Any, shared: Any, i: int, room: Any, memory: Any) -> None:
 # ln n_i, standardised. `hemf.model.features` says the same.
 
 
-@inner
-def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
-    """Take note that row i has a rating of row j, or with a sign of -1 that it has none."""
-    for t in range(own.chosen.shape[1]):
-        own.chosen[i, t] += sign * other.voice[j, t]
-
-
 @step
-def leave_shift(own: Any, shared: Any, i: int, memory: Any) -> None:
+def leave_shift(own: Rows, shared: Shared, i: int, memory: Scratch) -> None:
     """Find f_i, and turn the data's pull on a_i into that on a_i - f_i: h/σ² - G f/σ²."""
     shift, data = memory.shift, memory.data
     order, n = shift.size, own.count[i]
@@ -264,7 +257,7 @@ def leave_shift(own: Any, shared: Any, i: int, memory: Any) -> None:
 
 
 @step
-def return_shift(own: Any, i: int, memory: Any) -> None:
+def return_shift(own: Rows, i: int, memory: Scratch) -> None:
     """Turn the moments of a_i - f_i into those of a_i, and keep f_i with the row."""
     shift, mean, second = memory.shift, memory.mean, memory.second
     p = 0

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner, kernel, step
-from hemf.kernels.lanes import put_products
-from hemf.kernels.moods import MEAN, SPREAD
-from hemf.kernels.products import choose_one
+from hemf.kernels.lanes import copy_entries, put_products
 from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
+from hemf.kernels.structures import MEAN, SPREAD, Outer, Rows, Rules
 
 MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
@@ -26,28 +25,35 @@ MOST_ROUNDING = 0.1
 
 
 @inner
-def sitting_at(own: Any, position: int) -> int:
+def sitting_at(own: Rows, position: int) -> int:
     """Return the sitting of an entry of the lists, or -1."""
     if own.sitting.size > 0:
-        return np.int64(own.sitting[position])  # type: ignore[return-value]
-    return np.int64(-1)  # type: ignore[return-value]
+        return own.sitting[position]
+    return -1
 
 
 @inner
-def listed_at(own: Any, rules: Any, i: int, j: int, previous: int) -> int:
+def choose_one(own: Rows, other: Rows, i: int, j: int, sign: float) -> None:
+    """Take note that row i has a rating of row j, or with a sign of -1 that it has none."""
+    for t in range(own.chosen.shape[1]):
+        own.chosen[i, t] += sign * other.voice[j, t]
+
+
+@inner
+def listed_at(own: Rows, rules: Rules, i: int, j: int, previous: int) -> int:
     """Return where row i lists the rating of j that is replaced or taken out, or -1.
 
     Where repeats count, that is one with the ``previous`` code, and without one a rating is new.
     """
     if rules.repeats == 0:
-        return int(find(own.start, own.length, own.other, i, j))
+        return find(own.start, own.length, own.other, i, j)
     if previous < 0:
-        return np.int64(-1)  # type: ignore[return-value]
-    return int(find_code(own.start, own.length, own.other, own.code, i, j, previous))
+        return -1
+    return find_code(own.start, own.length, own.other, own.code, i, j, previous)
 
 
 @inner
-def drop_entry(own: Any, i: int, position: int) -> None:
+def drop_entry(own: Rows, i: int, position: int) -> None:
     """Take an entry out of a row's list."""
     if own.sitting.size > 0:
         for k in range(position, own.start[i] + own.length[i] - 1):
@@ -58,8 +64,8 @@ def drop_entry(own: Any, i: int, position: int) -> None:
 # docs/model.md#history
 @inner
 def settle(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, sitting: int,
-    n_other: int, memory: Any,
+    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, sitting: int,
+    n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
     if keep < 1.0:
@@ -85,7 +91,7 @@ def settle(
 
 # docs/model.md#renewed-sums
 @inner
-def renew(own: Any, i: int, weight: float, renewal: float) -> float:
+def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
     """Let a rating replace a part of a row's sums; return what it is to weigh.
 
     A row with more ratings in its sums than the other side has rows was given some of them again.
@@ -100,12 +106,12 @@ def renew(own: Any, i: int, weight: float, renewal: float) -> float:
         own.moment[i, t] *= fade
     own.square[i] *= fade
     own.settled[i] *= fade
-    return float(weight + replaced)
+    return weight + replaced
 
 
 @inner
 def put_mean_without(
-    own: Any, other: Any, rules: Any, i: int, j: int, value: float, memory: Any
+    own: Rows, other: Rows, rules: Rules, i: int, j: int, value: float, memory: Outer
 ) -> None:
     """Write what row j's mean would be had row i not rated it.
 
@@ -145,7 +151,7 @@ def put_mean_without(
 
 
 @inner
-def add_settled(own: Any, i: int, weight: float, value: float, memory: Any) -> None:
+def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -> None:
     """Add a rating of what has the mean in ``memory`` to a row's sums; weighed < 0, take it out."""
     gram, moment = own.gram[i], own.moment[i]
     for t in range(moment.size):
@@ -158,18 +164,18 @@ def add_settled(own: Any, i: int, weight: float, value: float, memory: Any) -> N
 
 
 @inner
-def settled_weight(own: Any, other: Any, keep: float, i: int, j: int) -> float:
+def settled_weight(own: Rows, other: Rows, keep: float, i: int, j: int) -> float:
     """Weight that a rating has in a row's sums: nobody knows how old it is, so that of the mean."""
     if keep == 1.0:
-        return float(other.weight[j])
-    return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
+        return np.float64(other.weight[j])
+    return own.settled[i] / max(own.count[i] - own.length[i], 1)
 
 
 # docs/model.md#new-rating
 @step
 def record(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
-    sitting: int, n_other: int, memory: Any,
+    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, previous: int,
+    sitting: int, n_other: int, memory: Outer,
 ) -> int:  # fmt: skip
     """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
 
@@ -205,8 +211,8 @@ def record(
 
 @step
 def retire(
-    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, n: int,
-    n_own: int, n_other: int, memory: Any,
+    own: Rows, other: Rows, rules: Rules, keep: float, other_keep: float, i: int, n: int,
+    n_own: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
     """Sum up what row i no longer has among its newest ratings, after ``n`` have been added.
 
@@ -231,7 +237,7 @@ def retire(
 # docs/model.md#removed-rating
 @step
 def withdraw(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, memory: Any
+    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, memory: Outer
 ) -> None:
     """Take a rating of row i out of its history, or of the sums where it is not listed.
 
@@ -290,8 +296,8 @@ def find(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> int:
         last -= BLOCK
     for k in range(last - 1, -1, -1):
         if entries[k] == key:
-            return np.int64(start[row] + k)  # type: ignore[return-value]
-    return np.int64(-1)  # type: ignore[return-value]
+            return start[row] + k
+    return -1
 
 
 @inner
@@ -300,8 +306,8 @@ def find_oldest(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> i
     key = np.int32(wanted)
     for k in range(start[row], start[row] + length[row]):
         if other[k] == key:
-            return np.int64(k)  # type: ignore[return-value]
-    return np.int64(-1)  # type: ignore[return-value]
+            return k
+    return -1
 
 
 @inner
@@ -312,8 +318,8 @@ def find_code(
     key = np.int32(wanted)
     for k in range(start[row] + length[row] - 1, start[row] - 1, -1):
         if other[k] == key and np.int64(code[k]) == rating:
-            return np.int64(k)  # type: ignore[return-value]
-    return np.int64(-1)  # type: ignore[return-value]
+            return k
+    return -1
 
 
 @inner
@@ -342,18 +348,10 @@ def drop(start: Any, length: Any, other: Any, code: Any, row: Any, position: Any
 @inner
 def enough(n: Any) -> int:
     """Return the least power of two that is at least n."""
-    room = np.int64(1)
+    room = 1
     while room < n:
         room *= 2
-    return room  # type: ignore[return-value]
-
-
-@inner
-def copy_entries(source: Any, first: Any, target: Any, to: Any, n: Any) -> None:
-    """Copy n values to another place, which does not overlap."""
-    origin, goal = source[first : first + n], target[to : to + n]
-    for k in range(origin.size):
-        goal[k] = origin[k]
+    return room
 
 
 @kernel(

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels import solve
-from hemf.kernels.blocks import gather, packed
+from hemf.kernels.blocks import gather
 from hemf.kernels.compile import inner, step
-from hemf.kernels.moods import MEAN, SPREAD, take_moods
+from hemf.kernels.lanes import copy_entries, packed
+from hemf.kernels.moods import take_moods
 from hemf.kernels.products import expected_error, leave_shift, return_shift, take_doubt
-from hemf.kernels.record import copy_entries
+from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Scratch, Shared
 
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
@@ -38,7 +39,9 @@ def add_rating(
 
 
 @step
-def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
+def gather_row(
+    own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch
+) -> float:
     """Write G and h of a row's ratings, less moods, against today's moments.
 
     Return Σ w r², with w Var o of the moods.
@@ -79,11 +82,11 @@ def gather_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: An
         if own.sitting.size > 0:
             squares += take_moods(own, other, rules, low, high, memory.values)
         squares += gather(0, high - low, own.other[low:high], memory.values, other, gram, moment)
-    return float(squares)
+    return squares
 
 
 @inner
-def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
+def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
     """List the communities that a row is weighed between, and return how many there are.
 
     All of them whenever its ratings have grown by half since they last were, and now and then
@@ -102,11 +105,11 @@ def choose(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
             return n
     for d in range(communities):
         memory.candidates[d] = d
-    return int(communities)
+    return communities
 
 
 @inner
-def weigh(own: Any, shared: Any, rules: Any, n: int, memory: Any) -> int:
+def weigh(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> int:
     """Turn log weights into shares of the likeliest communities; return how many are kept."""
     share, kept = memory.share, memory.kept
     top = share[0]
@@ -136,7 +139,7 @@ def weigh(own: Any, shared: Any, rules: Any, n: int, memory: Any) -> int:
 
 
 @inner
-def leave(own: Any, shared: Any, i: int) -> None:
+def leave(own: Rows, shared: Shared, i: int) -> None:
     """Take what a row has given to its communities back from them."""
     order = shared.free.size
     for slot in range(own.listed.shape[1]):
@@ -157,7 +160,9 @@ def leave(own: Any, shared: Any, i: int) -> None:
 
 
 @inner
-def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, memory: Any) -> None:
+def join(
+    own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any, memory: Scratch
+) -> None:
     """Give a row's part to community d, and add it to the row's second moment.
 
     The communities are given what is stored, so that exactly this can be taken back.
@@ -184,17 +189,17 @@ def join(own: Any, shared: Any, i: int, slot: int, d: int, q: float, y: Any, mem
 
 
 @step
-def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> float:
+def refresh(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> float:
     """Bring a row to its optimum given everything else; return Σ w r² of its ratings."""
     squares = gather_row(own, other, shared, rules, i, memory)
     copy_entries(own.mean[i], 0, memory.before, 0, memory.before.size)
     n = weigh_row(own, shared, rules, i, memory)
     publish(own, shared, rules, i, n, squares, memory)
-    return float(squares)
+    return squares
 
 
 @inner
-def load_data(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
+def load_data(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> None:
     """Write G/σ² and h/σ² of a row, on the coordinates that its posterior covers."""
     free, pinned = shared.free, shared.pinned
     order = free.size
@@ -213,7 +218,7 @@ def load_data(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
 
 
 @inner
-def factorise_under(shared: Any, c: int, d: int, memory: Any) -> None:
+def factorise_under(shared: Shared, c: int, d: int, memory: Scratch) -> None:
     """Factorise a row's system under community d, in place c of the working memory."""
     order, data = shared.free.size, memory.data
     rounding = solve.ROUNDING_OF_SINGLE if memory.moment.itemsize == 4 else solve.ROUNDING_OF_DOUBLE
@@ -228,7 +233,7 @@ def factorise_under(shared: Any, c: int, d: int, memory: Any) -> None:
 
 # docs/model.md#memberships
 @step
-def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
+def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
     """Find a row's communities and its mean, given G and h; return how many communities.
 
     Nobody but forecasts looks at the row before it is published.
@@ -255,7 +260,7 @@ def weigh_row(own: Any, shared: Any, rules: Any, i: int, memory: Any) -> int:
         own.mean[i, pinned] = 1.0
     for t in range(order):
         own.mean[i, free[t]] = memory.mean[t] + (memory.shift[t] if told else 0.0)
-    return int(kept)
+    return kept
 
 
 # docs/model.md#squared-error
@@ -269,7 +274,7 @@ def count_error(total: Any, change: float) -> None:
 # docs/model.md#online-rows
 @step
 def publish(
-    own: Any, shared: Any, rules: Any, i: int, kept: int, squares: float, memory: Any
+    own: Rows, shared: Shared, rules: Rules, i: int, kept: int, squares: float, memory: Scratch
 ) -> None:
     """Write what `weigh_row` found: moments, what communities are given, and q(τ_i).
 
@@ -323,7 +328,7 @@ def effective(count: int, keep: float) -> float:
 
 
 @inner
-def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
+def store(own: Rows, shared: Shared, i: int, squares: float, memory: Scratch) -> float:
     """Write a row's second moment, pinned coordinate in place; return its expected error."""
     free, pinned, gram, moment = shared.free, shared.pinned, memory.gram, memory.moment
     second = own.second[i]
@@ -359,7 +364,7 @@ def store(own: Any, shared: Any, i: int, squares: float, memory: Any) -> float:
 
 
 @step
-def keep_row(own: Any, other: Any, shared: Any, rules: Any, i: int, memory: Any) -> None:
+def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> None:
     """Put on record what a row gives to its communities, without moving the row.
 
     Its moments and memberships are given. What it has under each of its communities is found as

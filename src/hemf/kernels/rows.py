@@ -30,7 +30,6 @@ from hemf.kernels.blocks import (
 )
 from hemf.kernels.compile import kernel
 from hemf.kernels.lanes import (
-    WIDTH,
     factorise,
     full,
     invert,
@@ -42,6 +41,7 @@ from hemf.kernels.lanes import (
 )
 from hemf.kernels.products import add_leverage
 from hemf.kernels.structures import (
+    WIDTH,
     Features,
     OtherRows,
     Posterior,
@@ -61,8 +61,8 @@ SIGNATURE = (
 # docs/model.md#row-factors
 @kernel(*SIGNATURE, optional=(Features,))
 def coupled_rows(
-    begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
-    features: Any, statistics: Any, memory: Any,
+    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, prior: Prior,
+    posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
@@ -151,8 +151,8 @@ def coupled_rows(
 # docs/model.md#mean-field
 @kernel(*SIGNATURE, optional=(Features,))
 def mean_field_rows(
-    begin: Any, end: Any, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
-    features: Any, statistics: Any, memory: Any,
+    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, prior: Prior,
+    posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import inner
-from hemf.kernels.lanes import LANES, add_scaled, add_two
+from hemf.kernels.lanes import add_scaled, add_two
+from hemf.kernels.structures import LANES
 
 ROUNDING_OF_SINGLE = 1e-6
 ROUNDING_OF_DOUBLE = 1e-14

@@ -1,5 +1,8 @@
 """What kernels work on: named tuples of arrays."""
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+# Numba and llvmlite have no types.
+
 from __future__ import annotations
 
 import hashlib
@@ -12,7 +15,12 @@ from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
-from hemf.kernels.lanes import LANES, WIDE, WIDTH
+WIDTH = 32
+"""Rows side by side in lanes."""
+LANES, WIDE = 4, 8
+"""Numbers of a row that are worked on at once, float64 and storage."""
+MEAN, SPREAD = range(2)
+"""Columns of moods: E o and Var o, which every row that is refreshed looks up."""
 
 Int64 = Annotated[Any, "int64"]
 Float64 = Annotated[Any, "float64"]
@@ -424,8 +432,6 @@ def scratch(own: Rows, shared: Shared) -> Scratch:
 
 _primitive: Any = models.PrimitiveModel  # Numba has no types
 _attributes: Any = AttributeTemplate
-_lower_field: Any = lower_getattr_generic
-_store_value: Any = cgutils.alloca_once_value
 
 
 class Reference(types.Type):
@@ -435,7 +441,7 @@ class Reference(types.Type):
     the rows of a side, in and out of every function. That took a third of the time of compiling.
     """
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind):
         self.kind = kind
         digest = hashlib.blake2b(str(kind).encode(), digest_size=6).hexdigest()
         super().__init__(f"{kind.instance_class.__name__}_{digest}")
@@ -443,7 +449,7 @@ class Reference(types.Type):
 
 @register_model(Reference)
 class _Model(_primitive):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
+    def __init__(self, manager, kind):
         super().__init__(manager, kind, manager.lookup(kind.kind).get_value_type().as_pointer())
 
 
@@ -451,19 +457,19 @@ class _Model(_primitive):  # type: ignore[misc]
 class _Attributes(_attributes):  # type: ignore[misc]
     key = Reference
 
-    def generic_resolve(self, reference: Any, name: str) -> Any:
+    def generic_resolve(self, reference, name):
         fields = reference.kind.fields
         return reference.kind[fields.index(name)] if name in fields else None
 
 
-def _read(builder: Any, pointer: Any, *place: int) -> Any:
+def _read(builder, pointer, *place):
     at = builder.gep(pointer, [ir.Constant(ir.IntType(32), each) for each in (0, *place)])
     found = builder.load(at)
     found.set_metadata("invariant.load", builder.module.add_metadata([]))
     return found
 
 
-def _field(context: Any, builder: Any, reference: Any, pointer: Any, name: str) -> Any:
+def _field(context, builder, reference, pointer, name):
     place = reference.kind.fields.index(name)
     kind = reference.kind[place]
     if not isinstance(kind, types.Array):
@@ -482,12 +488,12 @@ def _field(context: Any, builder: Any, reference: Any, pointer: Any, name: str) 
     return found
 
 
-_lower_field(Reference)(_field)
+lower_getattr_generic(Reference)(_field)
 
 
-def _refer(_context: Any, kind: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return _store_value(builder, arguments[0])
+def _refer(_context, kind):
+    def generate(_context, builder, _signature, arguments):
+        return cgutils.alloca_once_value(builder, arguments[0])
 
     return Reference(kind)(kind), generate
 

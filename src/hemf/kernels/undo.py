@@ -9,6 +9,9 @@ copy begins with the number of its rows and the rows. Then come the entries of t
 after the other, where the lists are, and the lists.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+# Numba and llvmlite have no types.
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,8 +29,8 @@ BITS = 5
 """Lowest bits of a row's stamp: the parts that were copied; above them is who did so."""
 
 
-def _typed(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _typed(_context, _target, _source, _size):
+    def generate(context, builder, _signature, arguments):
         pointer = ir.IntType(8).as_pointer()
         to, of = (builder.inttoptr(address, pointer) for address in arguments[:2])
         copy: Any = cgutils.raw_memcpy
@@ -102,7 +105,7 @@ def copy_rows(
         listed += 4 * entries
     end += (listed + 7) // 8
     if end > buffer.size:
-        return end  # type: ignore[no-any-return]
+        return end
     if not back:
         n = 0
         for k in range(rows.size):
@@ -137,4 +140,4 @@ def copy_rows(
     if not back:
         buffer[at] = n
         buffer[0] = end
-    return end  # type: ignore[no-any-return]
+    return end

@@ -42,7 +42,7 @@ class OnlineMoods:
     @classmethod
     def none(cls, dtype: npt.DTypeLike, prior: MoodPrior | None = None) -> OnlineMoods:
         """Return moods of no raters."""
-        width = _columns().WIDTH
+        width = _columns().COLUMNS
         return cls(
             table=np.zeros((MIN_ROOM, width), dtype),
             moods=np.zeros((MIN_ROOM, 2), dtype),

@@ -617,12 +617,12 @@ def sittings(state: OnlineState) -> Sittings:
 @cache
 def no_sittings(dtype: np.dtype[Any]) -> Sittings:
     """Return the argument of kernels without moods."""
-    from hemf.kernels.moods import WIDTH
+    from hemf.kernels.moods import COLUMNS
     from hemf.kernels.structures import Sittings
 
     whole = np.zeros(0, np.int64)
     return Sittings(
-        table=np.zeros((0, WIDTH), dtype),
+        table=np.zeros((0, COLUMNS), dtype),
         moods=np.zeros((0, 2), dtype),
         time=whole,
         links=np.zeros((0, 3), np.int32),
