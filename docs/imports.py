@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "hemf"
 INK, SOFT, FILL = "#24292f", "#8c959f", "#ddf4ff"
-HELPERS = {"_typing", "_checks", "_files", "_arrays", "errors", "__init__"}
+HELPERS = {"_typing", "_checks", "_files", "_arrays", "_options", "errors", "__init__"}
 """Used nearly everywhere: not drawn."""
 
 

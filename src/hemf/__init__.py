@@ -31,7 +31,7 @@ from hemf.errors import (
 from hemf.estimator import HeMF
 
 if TYPE_CHECKING:
-    from hemf.samplers import GibbsHeMF
+    from hemf.samplers.hemf import GibbsHeMF
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the sampler when it is asked for: few ask, and all would wait."""
     if name == "GibbsHeMF":
-        from hemf.samplers import GibbsHeMF
+        from hemf.samplers.hemf import GibbsHeMF
 
         return GibbsHeMF
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
