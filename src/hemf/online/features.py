@@ -27,7 +27,7 @@ from hemf.errors import DataError
 from hemf.model.features import RATED, Design, given_part, implicit_blocks
 from hemf.model.layout import lower_triangle, pack
 from hemf.model.regression import CovarianceSummary, Regression, UnknownFeatures
-from hemf.model.side import Side, learn_features
+from hemf.model.side import learn_features
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online.state import OnlineState, RowFeatures, is_exact, keep
 from hemf.online.store import RowStore
@@ -37,17 +37,6 @@ CHUNK = 16_384  # rows whose parts are turned to double precision at a time
 
 
 # -- beginnings ----------------------------------------------------------------------------------
-
-
-def told(sides: dict[str, Side], name: str) -> list[str]:
-    """Return which tables of a side's rows features need, see `hemf.online.store`."""
-    own, other = sides[name].regression, sides[OTHER[name]].regression
-    tables = [] if own is None else ["shift", "base"]
-    if own is not None and RATED in own.design.names:
-        tables.append("chosen")
-    if other is not None and RATED in other.design.names:
-        tables.append("voice")
-    return tables
 
 
 def adopt(state: OnlineState) -> None:

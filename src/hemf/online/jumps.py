@@ -40,7 +40,8 @@ from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.communities import is_clear
 from hemf.online.eviction import evict_all
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import OnlineState, keep, keep_moods
+from hemf.online.sessions import learn_moods, record_moods
+from hemf.online.state import OnlineState, feature_tables, keep, keep_moods
 from hemf.online.store import History, RatingBook, RowStore, add_rows, row_of_each, widen
 from hemf.online.updates import (
     MARGIN,
@@ -50,10 +51,8 @@ from hemf.online.updates import (
     is_buffer_full,
     is_opening_due,
     is_young,
-    learn_moods,
     note_refreshed,
     pass_over,
-    record_moods,
     record_parts,
 )
 
@@ -142,7 +141,7 @@ def adopt(
             sums=options.window != ALL and not buffered,
             communities=side.n_communities,
             most=options.most_parts,
-            tables=features.told(batch.sides, name),
+            tables=feature_tables(batch.sides, name),
         )
         store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
         store.reserve(2 * side.n_rows)  # memory is taken as rows come, and nothing is copied then

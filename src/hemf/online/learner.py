@@ -346,7 +346,8 @@ def partial_fit(
         values, user_ids, item_ids = read.ratings, read.users, read.items
         times = _times(fit, settings, read)
     before = given_before(previous, values.size)
-    check_range(options.rating_range, values)
+    if isinstance(options.rating_range, tuple):
+        check_range(options.rating_range, values)
     if previous is not None and user_ids is not None and item_ids is not None:
         check_previous(before, users.rows(user_ids.decode()), items.rows(item_ids.decode()))
     measured = options.duplicates == "mean"  # every rating of a pair counts
@@ -467,7 +468,8 @@ def predict_then_learn(
     assert read.ratings is not None
     values = np.ascontiguousarray(read.ratings)
     times = _times(first, settings, read)
-    check_range(options.rating_range, values)
+    if isinstance(options.rating_range, tuple):
+        check_range(options.rating_range, values)
     expected, seconds = np.empty(values.size), np.empty(values.size)
     lowest = np.minimum.accumulate(values)
     highest = np.maximum.accumulate(values)

@@ -6,9 +6,10 @@ have moved since, so that the bound can be computed at any time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,22 @@ from hemf._arrays import with_room
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, mood_at
 from hemf.online.journal import Undo, content_of, restore, rows_of
-from hemf.online.store import MIN_ROOM, History
 
 if TYPE_CHECKING:
     from hemf.kernels.structures import Sittings
+
+
+MIN_ROOM = 16  # sittings or raters
+
+
+class Listed(Protocol):
+    """Ratings of one side, each with the number of its sitting."""
+
+    sitting: Int32Array
+    """In place, with room for more ratings."""
+
+    def sittings(self) -> Int32Array:
+        """Return the sitting of each rating."""
 
 
 @dataclass
@@ -149,7 +162,7 @@ class OnlineMoods:
 
         return undo
 
-    def reserve(self, n: int, histories: list[History]) -> None:
+    def reserve(self, n: int, histories: Sequence[Listed]) -> None:
         """Make room for n more sittings; unused ones are removed first."""
         if self.has_room(n):
             return
@@ -157,7 +170,7 @@ class OnlineMoods:
         if 2 * (int(self.used[0]) + n) > self.time.size:
             self.make_room(2 * (int(self.used[0]) + n))
 
-    def compact(self, histories: list[History]) -> None:
+    def compact(self, histories: Sequence[Listed]) -> None:
         """Remove sittings that belong to no rater and to no rating on record."""
         n, at = int(self.used[0]), _columns()
         kept = self.links[:n, at.RATER] >= 0

@@ -29,7 +29,7 @@ from hemf._typing import (
 )
 from hemf.model import regression as ridge
 from hemf.model.communities import expected_row
-from hemf.model.features import Design
+from hemf.model.features import RATED, Design
 from hemf.model.layout import Moments, lower_triangle
 from hemf.model.noise import NoiseScales
 from hemf.model.predictive import pair_moments
@@ -108,6 +108,17 @@ class RowFeatures:
         if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
             own = self.given[row : row + 1]
         return own if own is not None and own.nnz else None
+
+
+def feature_tables(sides: dict[str, Side], name: str) -> list[str]:
+    """Return which tables of a side's rows features need, see `hemf.online.store`."""
+    own, other = sides[name].regression, sides[OTHER[name]].regression
+    tables = [] if own is None else ["shift", "base"]
+    if own is not None and RATED in own.design.names:
+        tables.append("chosen")
+    if other is not None and RATED in other.design.names:
+        tables.append("voice")
+    return tables
 
 
 def is_exact(design: Design) -> bool:

@@ -540,8 +540,7 @@ class RowStore:
         self.scatter = np.zeros((communities, order * (order + 1) // 2))
         self.totals = np.zeros(4)
         rows, columns = lower_triangle(order)
-        self._triangle = np.empty((order, order), np.int64)
-        """Where a symmetric matrix has its entries when it is packed."""
+        self._triangle = np.empty((order, order), np.int64)  # places of entries when packed
         self._triangle[rows, columns] = self._triangle[columns, rows] = np.arange(rows.size)
         self.mean_covariance: Array | None = None
         """Mean posterior covariance over ratings, packed, as of the clock "covariance"."""
@@ -695,11 +694,6 @@ class RowStore:
     def moments(self) -> Moments:
         """Moments of the rows, in place."""
         return Moments(self.mean, self.second)
-
-    @property
-    def noise_scales(self) -> tuple[Float64Array, Float64Array]:
-        """Shape and rate of q(τ) of the rows, in place."""
-        return self.shape, self.rate
 
     @property
     def statistics(self) -> Statistics:

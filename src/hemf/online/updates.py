@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._options import OnlineOptions
 from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
-from hemf.batch.sweep import NOISE_FLOOR, ROUNDS, noise_floor
+from hemf.batch.sweep import NOISE_FLOOR, noise_floor
 from hemf.model.communities import learn_prior
-from hemf.model.moods import MoodPrior, MoodSums, learn_mood_prior
 from hemf.model.noise import balance, learn_scales
 from hemf.model.predictive import pair_moments
 from hemf.online import features
@@ -26,8 +25,8 @@ from hemf.online import state as online
 from hemf.online.clocks import FIRST_RESTART, Outlier, is_far
 from hemf.online.communities import find_split, make_split, tidy
 from hemf.online.eviction import evict, make_positive, rotate_sums
-from hemf.online.moods import OnlineMoods
-from hemf.online.state import OnlineState, keep, keep_moods
+from hemf.online.sessions import NOT_SEATED, find_sittings, learn_moods, smooth_moods
+from hemf.online.state import OnlineState, keep
 from hemf.online.store import REFRESHED, add_rows, distinct
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ TOLERANCE = 3e-3  # root mean square of the moves of a side's means, standardise
 CORRECTION_PASSES = 20
 CORRECTION_TOLERANCE = 1e-4  # largest change of a row's mean, standardised, at which passes end
 KNOWN = 5  # ratings that a row must have for a forecast of it to count
-CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
 GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
 # A stream that started without a fit restarts as its ratings double, until there are enough.
@@ -130,7 +128,8 @@ def apply_batch(
         if state.window == 0:
             columns = users, items, codes, *([seats.now] if seats.now.size else [])
             errors = state.errors(*sample(state.rng, *columns))
-        learn_moods_when_due(state)
+        if is_smoothing_due(state):
+            learn_moods(state)
         learn_noise(state, "item", errors, int((codes >= 0).sum()))
         learn_priors(state)
         refresh_stale(state, codes.size)
@@ -169,7 +168,8 @@ def apply_stream(
             learn_row_scales(state, name)
     if _observe(state, *replaced, begun):
         correct_outlier(state, {"user": distinct(users), "item": distinct(items)})
-    learn_moods_when_due(state)
+    if is_smoothing_due(state):
+        learn_moods(state)
     learn_noise(state, "user", errors if state.window == 0 else None)
     learn_priors(state)
     refresh_stale(state, codes.size)
@@ -258,6 +258,14 @@ def _due(state: OnlineState, name: str, rows: Int64Array) -> Int64Array:
     is_due = other.totals[2] - store.met[touched] > online.CHANGE * other.n_rows
     due: Int64Array = touched[is_due | (store.pending[touched] > wait * store.count[touched])]
     return due
+
+
+def is_smoothing_due(state: OnlineState) -> bool:
+    """Whether to smooth all moods and learn their prior."""
+    moods = state.moods
+    if moods is None or not state.is_complete or not state.clocks.due("moods", "user"):
+        return False
+    return state.seen - moods.learnt_at >= GROWN * state.stores["user"].history.n_ratings
 
 
 def remember(state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array) -> None:
@@ -550,140 +558,6 @@ def give_features(state: OnlineState, name: str, rows: Int64Array, encoded: csr_
     if here.any():
         refresh(state, name, np.sort(rows[here]), learn=False)
     online.set_newcomers(state, name)
-
-
-# -- moods ---------------------------------------------------------------------------------------
-
-
-class Seats(NamedTuple):
-    """The sittings of a batch's ratings; empty without moods."""
-
-    now: Int64Array
-    before: Int64Array
-    """Those that their pairs had on record, or -1."""
-    touched: Int64Array
-    """Raters whose moods are to be smoothed once the ratings are recorded."""
-
-
-NOT_SEATED = Seats(*(np.zeros(0, np.int64) for _ in range(3)))
-
-
-def find_sittings(
-    state: OnlineState,
-    moods: OnlineMoods,
-    ratings: tuple[Int64Array, Int64Array, Int64Array, Int64Array],
-    times: Int64Array | None,
-) -> Seats:
-    """Find the sittings of ratings (users, items, codes, previous codes), and begin new ones.
-
-    Where not every rating is kept, moods are filtered at once, in the order of time.
-    """
-    from hemf.kernels import moods as filtering
-
-    users, items, codes, previous = ratings
-    store = state.stores["user"]
-    keep_moods(state, np.unique(users))
-    types = store.mean.dtype, store.history.code.dtype
-    now, before = np.full(codes.size, -1), np.full(codes.size, -1)
-    when = np.zeros(codes.size, np.int64) if times is None else times
-    filtering.recall_seats.compiled(*types)(users, items, online.rows(state, "user"), before)
-    arrays = moods.arrays()
-    if state.is_complete:
-        filtering.seat_all.compiled(*types)(users, when, codes, 1, arrays, now)
-        is_same = (now == before) & (codes == previous)
-        return Seats(now, before, np.unique(users[~is_same]))
-    order = np.argsort(when, kind="stable")
-    seats = np.full(codes.size, -1)
-    filtering.filter_all.compiled(*types)(
-        users[order], items[order], codes[order], previous[order], when[order],
-        *online.pair(state, "user"), online.rules(state), arrays, seats,
-    )  # fmt: skip
-    now[order] = seats
-    return Seats(now, before, NOT_SEATED.touched)
-
-
-def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False) -> None:
-    """Bring the moods of these raters to their optimum; with ``learn``, of all, the prior too.
-
-    Every rating must be on record.
-    """
-    from hemf.kernels.moods import FILTER_SUMS, smooth_all
-
-    moods, store = state.moods, state.stores["user"]
-    assert moods is not None
-    keep_moods(state, raters)
-    run = smooth_all.compiled(store.mean.dtype, store.history.code.dtype)
-    both, rules = online.pair(state, "user"), online.rules(state)
-    used = moods.prior
-    for number in range(ROUNDS if learn else 1):
-        sums = np.zeros(FILTER_SUMS)
-        moods.prior = used
-        run(raters, *both, rules, moods.arrays(), int(number == 0), sums)
-        if learn:
-            first, now, before, product, extra, *counts = sums.tolist()
-            n_raters, n_sittings = map(int, counts)
-            used = learn_mood_prior(
-                used, MoodSums(first, now, before, product, extra, 0.0, n_raters, n_sittings)
-            )
-
-
-def record_moods(state: OnlineState) -> None:
-    """Compute what smoothing needs of the ratings on record; no mood changes."""
-    from hemf.kernels.moods import LEVEL, LEVEL_SPREAD
-
-    moods = state.moods
-    assert moods is not None
-    levels = moods.table[:, [LEVEL, LEVEL_SPREAD]]
-    posterior = moods.moods.copy()
-    smooth_moods(state, np.arange(state.stores["user"].n_rows))
-    moods.table[:, [LEVEL, LEVEL_SPREAD]] = levels
-    moods.moods[:] = posterior
-
-
-def learn_moods_when_due(state: OnlineState) -> None:
-    """Smooth all moods and learn their prior, if that is due."""
-    moods = state.moods
-    if moods is None or not state.is_complete or not state.clocks.due("moods", "user"):
-        return
-    if state.seen - moods.learnt_at >= GROWN * state.stores["user"].history.n_ratings:
-        learn_moods(state)
-
-
-def learn_moods(state: OnlineState) -> None:
-    """Smooth all moods and, if hyper-parameters are learnt at all, learn their prior."""
-    moods = state.moods
-    assert moods is not None
-    learn = state.options.evb is not None
-    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=learn)
-    if learn:
-        _open_moods(state, moods)
-    moods.learnt_at = state.seen
-    state.clocks.done("moods", "user")
-
-
-def _open_moods(state: OnlineState, moods: OnlineMoods) -> None:
-    """Restart a prior of moods that has closed, where that raises the bound.
-
-    What factors have explained of a few sittings leaves nothing for moods, and from almost nothing
-    their variances would never grow back.
-    """
-    start, prior = MoodPrior(), moods.prior
-    if prior.variance + prior.extra >= CLOSED * (start.variance + start.extra):
-        return
-    before, kept = _mood_bound(state, moods), (moods.table.copy(), moods.moods.copy())
-    total, smoothed = state.total.copy(), moods.smoothed.copy()
-    moods.prior = start
-    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=True)
-    if not _mood_bound(state, moods) > before:
-        moods.prior, moods.smoothed = prior, smoothed
-        (moods.table[:], moods.moods[:]), state.total[:] = kept, total
-
-
-def _mood_bound(state: OnlineState, moods: OnlineMoods) -> float:
-    """Return the part of the bound that depends on moods and their prior."""
-    history = state.stores["user"].history
-    errors = float(state.errors(*history.triples(), history.sittings()).sum())
-    return -0.5 * errors / state.noise - moods.divergence(complete=True)
 
 
 # -- outliers ------------------------------------------------------------------------------------

@@ -35,9 +35,8 @@ from hemf.model.regression import UnknownFeatures
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
 from hemf.online.clocks import Clocks, Outlier, Watch
-from hemf.online.features import told
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import OnlineState, RowFeatures
+from hemf.online.state import OnlineState, RowFeatures, feature_tables
 from hemf.online.store import History, RatingBook, RowArrays, RowStore
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ def _restore_store(
     archive: Archive,
 ) -> RowStore:
     side, n_other = sides[name], sides["item" if name == "user" else "user"].n_rows
-    tables = told(sides, name)
+    tables = feature_tables(sides, name)
 
     def read(what: str) -> AnyArray:
         return archive.array(f"online/{name}/{what}.npy")
