@@ -67,11 +67,11 @@ class HeMF(Parametrised):
         after the other, as in the paper.
     noise_scales
         Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
-        nobody's (``None``, the paper's form). A noisy rater then counts less, and intervals are
+        neither (``None``, the paper's form). A noisy rater then counts less, and intervals are
         as wide as they should be.
     moods
         Whether raters' moods are learnt, in batch and online: an offset that ratings of one
-        sitting share, and that lasts for some. Takes ratings with timestamps; see ``timestamps`` of
+        session share, and that lasts for some. Takes ratings with timestamps; see ``timestamps`` of
         `predict`.
     implicit_features
         Whether which items a user has rated at all, and which users an item was rated by, say
@@ -264,8 +264,8 @@ class HeMF(Parametrised):
     ) -> Self:
         """Learn from more ratings, on top of what is known or from nothing.
 
-        New users and items are welcome. A pair that is in the history is a changed rating.
-        ``removed`` are pairs whose ratings are taken back. Where the history is not full, the model
+        Users and items may be new. A pair that is in the history is a changed rating. ``removed``
+        are pairs whose ratings are removed. Where the history is not full, the model
         cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
         ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
         ``columns`` are those of ``ratings`` and of ``removed``. A model with ``moods`` takes
@@ -275,7 +275,7 @@ class HeMF(Parametrised):
         ratings or without: of known ids in place of what they had, and of newcomers.
 
         All of the batch is learnt at once: the users it touches, then items, then what they share.
-        Whatever exception strikes, the model stays as it was, to the bit. Threads take turns.
+        After any exception the model is unchanged, to the bit. Calls of other threads wait.
 
         >>> model = HeMF(n_factors=2, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3)])
         >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
@@ -309,7 +309,7 @@ class HeMF(Parametrised):
         takes timestamps beside them, and predicts with the mood of that time as far as it is known
         by then. With ``return_seconds`` also how long each took. What users and items share is
         brought up to date after each block of 20 to 1,000 ratings; an exception leaves a model that
-        has learnt whole blocks. Very first, 0 is predicted where no ``rating_range`` is given.
+        has learnt whole blocks. The first prediction is 0 where no ``rating_range`` is given.
 
         >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
@@ -375,10 +375,10 @@ class HeMF(Parametrised):
         that is, have a rating in training: strangers get what the model expects of a newcomer, with
         the features that they had in `fit` if any (``unknown="error"``: an error).
 
-        Where most users or items of the call are unknown, be it a single pair, and a mistake is
+        Where most users or items of the call are unknown, even of a single pair, and a mistake is
         likely, an `UnknownIdWarning` says which: numbers given as text, users and items swapped, a
         typo. Without a likely mistake one stranger is no reason for a warning; ten or more are, if
-        nobody is known and ``return_known`` is not asked for.
+        none is known and ``return_known`` is not set.
         """
         check_choice("unknown", unknown, ("prior", "error"))
         return_std = check_bool("return_std", return_std)
@@ -402,15 +402,15 @@ class HeMF(Parametrised):
         """Return the distribution of the rating of each pair, given as `predict` takes them.
 
         It has the mean and the standard deviation of `predict`. How noisy a row's ratings are is
-        not known for sure, so that tails are heavier than a normal distribution's, the more so
+        not known exactly, so that tails are heavier than a normal distribution's, the more so
         the fewer ratings a row has; and as heavy as those of the ratings learnt
-        (``tail_freedom_``). Always for many pairs, be it one; see `hemf.evaluation.Predictive`.
+        (``tail_freedom_``). It is an array even for one pair; see `hemf.evaluation.Predictive`.
 
         >>> from hemf import HeMF
         >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
-        >>> said = HeMF(n_factors=1, rng=0).fit(ratings).predict_distribution("bob", "milk")
-        >>> low, high = said.interval(0.9)
-        >>> bool(low < said.mean < high)
+        >>> predicted = HeMF(n_factors=1, rng=0).fit(ratings).predict_distribution("bob", "milk")
+        >>> low, high = predicted.interval(0.9)
+        >>> bool(low < predicted.mean < high)
         True
         """
         with self._holder.lock:
