@@ -26,8 +26,8 @@ from hemf.errors import ParameterError
 from hemf.model.layout import Layout
 
 ALL = -1  # window: every rating is kept
-MOST_PARTS = 4  # communities that a row can belong to at once, its likeliest ones
-LEAST_SHARE = 1e-6  # of a row; communities with less are left out
+MAX_PARTS = 4  # communities that a row can belong to at once, its likeliest ones
+MIN_SHARE = 1e-6  # of a row; communities with less are left out
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class OnlineOptions:
     )
     thorough: bool = False
     """Weigh every community at every refresh, and leave none out: for proofs."""
-    least_share: float = LEAST_SHARE
-    most_parts: int = MOST_PARTS
+    least_share: float = MIN_SHARE
+    most_parts: int = MAX_PARTS
     refresh: float = 0.0
     """Rows with the oldest information that are refreshed too, for each rating learnt."""
     duplicates: str = "last"

@@ -67,7 +67,7 @@ def test_what_is_kept_is_put_back(store, rows, wide):
 
 
 def test_a_copy_that_does_not_fit_goes_to_a_larger_buffer(store, monkeypatch):
-    monkeypatch.setattr(journals, "LEAST_BUFFER", 4)
+    monkeypatch.setattr(journals, "MIN_BUFFER", 4)
     monkeypatch.setattr(journals, "_spare", [])
     journal, before = Journal(), everything(store)
     for row in range(40):

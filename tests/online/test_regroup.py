@@ -226,7 +226,7 @@ def test_few_rows_open_no_community() -> None:
         planted(np.random.default_rng(9), SETTINGS[0], users=(14, 12), found={"user": 1})
     )
     before = state.stores["user"].statistics
-    assert opened(state, "user", np.arange(10, 10 + communities.FEWEST - 1)) is None
+    assert opened(state, "user", np.arange(10, 10 + communities.MIN_SPLIT_ROWS - 1)) is None
     np.testing.assert_array_equal(state.stores["user"].size, before.size)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hemf import HeMF, StreamWarning
 from hemf.online import eviction
-from hemf.online.clocks import SHORTEST, Watch
+from hemf.online.clocks import MIN_WINDOW, Watch
 from proofs.learners import absorb
 
 N_USERS, N_ITEMS = 40, 30
@@ -182,7 +182,9 @@ def test_one_typing_error_is_no_reason_to_warn() -> None:
 
 
 def test_nothing_is_worse_before_there_are_forecasts_enough() -> None:
-    watch = Watch().after(np.full(SHORTEST // 2, 0.01), 10).after(np.full(SHORTEST // 4, 9.0), 10)
+    watch = (
+        Watch().after(np.full(MIN_WINDOW // 2, 0.01), 10).after(np.full(MIN_WINDOW // 4, 9.0), 10)
+    )
     assert not watch.is_worse
     assert watch.after(np.empty(0), 10) is watch
 

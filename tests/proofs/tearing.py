@@ -358,7 +358,7 @@ def make_rare_steps_frequent(patch: Any) -> None:
     patch(jumps, "CLOSED", 0.6)
     patch(updates, "EXPLAINED", 0.0)
     patch(updates, "FIRST_RESTART", 20)
-    patch(communities, "FEWEST", 2)
+    patch(communities, "MIN_SPLIT_ROWS", 2)
     gains = communities.split_gains
 
     def moody(statistics: Any, prior: Any, splits: Any, *, tied: bool) -> Any:

@@ -29,7 +29,7 @@ FIRST_RESTART = 200
 """Ratings after which a stream that started without a fit restarts for the first time."""
 MIN_RATINGS = 100  # learnt before one can be an outlier
 FAR = 2.0  # times the range of the others
-SHORTEST = 1000  # forecasts that the recent error is an average of, at least
+MIN_WINDOW = 1000  # forecasts that the recent error is an average of, at least
 FOR_EACH_ROW = 4  # or so many for each row, if these are more
 MAX_ERROR = 25.0  # times the average that one squared error counts for: it may be a typing error
 WORSE = 2.0  # times the lowest average that squared errors had
@@ -210,7 +210,7 @@ class Watch:
         """Return the watch after these squared errors; a model with more rows averages longer."""
         if not errors.size:
             return self
-        window = max(SHORTEST, FOR_EACH_ROW * n_rows)
+        window = max(MIN_WINDOW, FOR_EACH_ROW * n_rows)
         has_window = self.seen >= window
         if has_window:
             errors = np.minimum(errors, MAX_ERROR * self.recent)

@@ -19,7 +19,7 @@ from hemf.model.layout import unpack
 from hemf.model.side import EMPTY, Side, merge_alike, order_by_size
 from hemf.online.store import RowStore
 
-FEWEST = 8  # rows that can open a community
+MIN_SPLIT_ROWS = 8  # rows that can open a community
 LLOYD_STEPS = 5  # of k-means
 LEARNING = 2  # rounds in which the prior that moves are judged by is learnt
 CLEAR = 0.9  # mean share of rows' likeliest communities above which these are clear
@@ -158,7 +158,7 @@ def find_split(side: Side, store: RowStore, rows: Int64Array) -> Split | None:
     main = store.listed[rows, 0]  # its likeliest community
     for d in np.unique(main[main >= 0]).tolist():
         members = rows[main == d]
-        if members.size < FEWEST:
+        if members.size < MIN_SPLIT_ROWS:
             continue
         covariance = min(d, side.communities.precision.shape[0] - 1)
         metric = np.linalg.cholesky(side.communities.precision[covariance])
@@ -167,7 +167,7 @@ def find_split(side: Side, store: RowStore, rows: Int64Array) -> Split | None:
             means -= store.shift[members]  # communities are of what features leave
         means = means @ metric
         choices = [half for first in cuts(means) for half in (first, ~first)]
-        choices = [half for half in choices if np.count_nonzero(half) >= FEWEST]
+        choices = [half for half in choices if np.count_nonzero(half) >= MIN_SPLIT_ROWS]
         if not choices:
             continue
         given += list(np.array(choices, np.float64) @ _given(store, members, d))

@@ -39,8 +39,8 @@ from hemf.errors import BusyError
 
 Undo = Callable[[], None]
 
-LEAST_BUFFER = 2**13  # numbers of 64 bits
-MOST_SPARE = 2**22  # the same, of a buffer that is kept for later calls
+MIN_BUFFER = 2**13  # numbers of 64 bits
+MAX_SPARE = 2**22  # the same, of a buffer that is kept for later calls
 N_SPARE = 2  # buffers that are kept
 MAX_WAIT = 2.0  # seconds that a fork waits for calls of other threads
 
@@ -95,7 +95,7 @@ class Journal:
         with suppress(IndexError):
             buffer = _spare.pop()
         if buffer is None or buffer.size < max(size + 1, least):
-            buffer = np.empty(max(size + 1, least, LEAST_BUFFER), np.int64)
+            buffer = np.empty(max(size + 1, least, MIN_BUFFER), np.int64)
         buffer[0] = 1
         self._buffer = buffer
         return buffer
@@ -131,7 +131,7 @@ class Journal:
         buffer = vars(self).pop("_buffer", None)  # in one step: it must not be given back twice
         # An undo that was interrupted by another one, in a signal handler, may still be reading.
         is_free = buffer is not None and not self._was_undone
-        if is_free and buffer.size <= MOST_SPARE and len(_spare) < N_SPARE:
+        if is_free and buffer.size <= MAX_SPARE and len(_spare) < N_SPARE:
             _spare.append(buffer)
 
     def undo(self, mark: int = 0) -> None:

@@ -14,7 +14,7 @@ from hemf._checks import (
     check_range,
     check_rng,
 )
-from hemf._options import ALL, MOST_PARTS, FitOptions, OnlineOptions
+from hemf._options import ALL, MAX_PARTS, FitOptions, OnlineOptions
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
 from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
@@ -37,10 +37,10 @@ from hemf.online.moods import OnlineMoods
 from hemf.online.record import Fit, Learner
 from hemf.online.requests import (
     Arrivals,
+    check_distance,
     check_on_record,
     check_possible,
     check_previous,
-    check_proportion,
     check_removed,
     finite,
     given_before,
@@ -51,7 +51,7 @@ from hemf.online.requests import (
 from hemf.online.state import OnlineState, is_ready, make_ready, mean_covariance, savepoint
 from hemf.online.store import RatingBook
 
-MOST_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
+MAX_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
 MARGIN = 4  # times that must be available
 BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.store`
 
@@ -66,11 +66,11 @@ def prepare(
 
     Sorting the ratings and putting on record what rows give takes time that grows with the
     ratings. The first call of `partial_fit` does it instead where it would take more than
-    `MOST_PREPARED` bytes, or much of the memory that is available, or where nothing has learnt
+    `MAX_PREPARED` bytes, or much of the memory that is available, or where nothing has learnt
     online on this machine yet, so that its code would have to be compiled.
     """
     size, there = _online_bytes(fitted), available_bytes()
-    if size > MOST_PREPARED or (there is not None and MARGIN * size > there):
+    if size > MAX_PREPARED or (there is not None and MARGIN * size > there):
         return None
     if not is_ready(options, fitted.sides["user"].moments.mean.dtype):
         return None
@@ -86,7 +86,7 @@ def _online_bytes(fitted: BatchState) -> int:
     """Estimate the memory of a learner: the ratings on both sides, and the rows."""
     size = BYTES_OF_RATING * fitted.n_ratings
     for side in fitted.sides.values():
-        parts = min(MOST_PARTS, side.n_communities)
+        parts = min(MAX_PARTS, side.n_communities)
         row = side.moments.mean.shape[1] + (1 + parts) * side.moments.second.shape[1]
         size += side.n_rows * row * side.moments.mean.itemsize
     return int(size)
@@ -367,7 +367,7 @@ def partial_fit(
         nonlocal taken, warning
         learner = begin(fit, settings, values, journal)
         state = learner.state
-        check_proportion(state, values)
+        check_distance(state, values)
         if taken is not None:
             taken = measurements(state, taken)
             given_rows: set[tuple[int, int]] = set()
@@ -554,7 +554,7 @@ class _Stream:
         # The first rating alone: later ones are not known yet.
         learner = begin(fit, settings, values[:1], journal)
         state = learner.state
-        check_proportion(state, values)
+        check_distance(state, values)
         warn_far(state, _observed_range(fit, options), values)
         updates.change_options(state, options)
         arrivals = {

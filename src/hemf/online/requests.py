@@ -1,4 +1,4 @@
-"""Ratings that a batch takes back: those removed, and what changed ones were before."""
+"""Checks of ratings that a batch adds, replaces or removes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_possible(known: tuple[float, float] | None, called: str, values: Array
 def check_on_record(
     state: OnlineState, called: str, users: Int64Array, items: Int64Array, values: Array
 ) -> None:
-    """Refuse what is said to have been given where the history tells otherwise.
+    """Raise DataError for removed or previous ratings that are not the ones in the history.
 
     A pair that is not listed may have been rated long ago, unless all are kept.
     """
@@ -85,7 +85,7 @@ def given_before(previous: Any, n: int) -> Array:
 
 
 def check_previous(before: Array, users: Int64Array, items: Int64Array) -> None:
-    """Refuse a rating said to have been given before by, or of, somebody never seen."""
+    """Raise DataError for a previous rating of a user or an item that is not known."""
     wrong = ~np.isnan(before) & ((users < 0) | (items < 0))
     if wrong.any():
         row = int(wrong.argmax())
@@ -224,14 +224,14 @@ def has_rated(state: OnlineState, user: int, item: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------
-# What arrives: ids that are numbered as they come, ratings that are in proportion.
+# Ids that get rows as they come, and ratings that are far from all others.
 
 
-FARTHEST = 1e9  # standard deviations
+MAX_DISTANCE = 1e9  # standard deviations
 
 
 class Arrivals:
-    """Ids of a stream, which get their rows when it is their turn."""
+    """Ids of a stream, which get rows when they first appear."""
 
     def __init__(self, ids: Vocabulary, coded: CodedIds) -> None:
         self._ids = ids
@@ -249,14 +249,14 @@ class Arrivals:
         return np.asarray(self._rows[codes])
 
 
-def check_proportion(state: OnlineState, values: Array) -> None:
-    """Refuse ratings so far from the others that squares of them would overflow."""
-    far = np.abs(values.astype(np.float64) - state.centre) > FARTHEST * state.unit
+def check_distance(state: OnlineState, values: Array) -> None:
+    """Raise DataError for ratings so far from the others that their squares would overflow."""
+    far = np.abs(values.astype(np.float64) - state.centre) > MAX_DISTANCE * state.unit
     if far.any():
         row = int(far.argmax())
         raise DataError(
-            f"rating {values[row]:g} at row {row} is out of all proportion to the others, which "
-            f"are about {state.centre:g} ± {state.unit:g}",
+            f"rating {values[row]:g} at row {row} is too far from the others, which are about "
+            f"{state.centre:g} ± {state.unit:g}",
             value=float(values[row]),
             row=row,
         )
@@ -264,10 +264,9 @@ def check_proportion(state: OnlineState, values: Array) -> None:
 
 @contextmanager
 def finite(state: OnlineState) -> Iterator[None]:
-    """Refuse what would leave a model that has no numbers to answer with.
+    """Raise DataError where learning leaves numbers that are not finite.
 
-    Whoever learns within this undoes it then. All that a row has goes into what rows give to their
-    communities, and from there into the prior.
+    The call is undone then. All numbers of a row enter the statistics of its communities.
     """
     try:
         yield
@@ -280,7 +279,7 @@ def finite(state: OnlineState) -> Iterator[None]:
         raise DataError(
             "these ratings cannot be learnt: sums of them and of those learnt before would be out "
             "of range, and the model stays as it was; look for ratings that are far from all "
-            "others, take them back with removed=, or fit anew without them"
+            "others, remove them with removed=, or fit a new model without them"
         )
 
 

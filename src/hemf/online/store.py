@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hemf._arrays import with_room
-from hemf._options import MOST_PARTS
+from hemf._options import MAX_PARTS
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Prior, Statistics
 from hemf.model.layout import Layout, Moments, lower_triangle, pack
@@ -517,7 +517,7 @@ class RowStore:
         *,
         sums: bool,
         communities: int = 1,
-        most: int = MOST_PARTS,
+        most: int = MAX_PARTS,
         tables: Collection[str] = (),
     ) -> None:
         self.layout = layout

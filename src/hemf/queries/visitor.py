@@ -17,7 +17,7 @@ from hemf._checks import (
     check_int,
     check_range,
 )
-from hemf._options import LEAST_SHARE
+from hemf._options import MIN_SHARE
 from hemf._typing import AnyArray, Array, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.sources import ColumnChoice, downcast, open_source, parse_ratings
@@ -399,7 +399,7 @@ class Folding:
         self._rows: dict[int, Any] = {}
         nothing = np.zeros(0, dtype)
         self._rules = Rules(
-            nothing, 1.0, -1, 0, 0.0, LEAST_SHARE, 0, np.zeros(0), nothing.reshape(0, 2)
+            nothing, 1.0, -1, 0, 0.0, MIN_SHARE, 0, np.zeros(0), nothing.reshape(0, 2)
         )  # fmt: skip
         self._memory = scratch(self._row, self._shared)
         self.follow(side)
