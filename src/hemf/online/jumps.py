@@ -41,8 +41,8 @@ from hemf.online.communities import is_clear
 from hemf.online.eviction import evict_all
 from hemf.online.moods import OnlineMoods
 from hemf.online.sessions import learn_moods, record_moods
-from hemf.online.state import OnlineState, feature_tables, keep, keep_moods
-from hemf.online.store import History, RatingBook, RowStore, add_rows, row_of_each, widen
+from hemf.online.state import OnlineState, add_rows, feature_tables, keep, keep_moods, widen
+from hemf.online.store import History, RatingBook, RowStore, row_of_each
 from hemf.online.updates import (
     MARGIN,
     MIN_RECENT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from hemf._typing import (
     Int64Array,
 )
 from hemf.model import regression as ridge
-from hemf.model.communities import expected_row
+from hemf.model.communities import Prior, expected_row
 from hemf.model.features import RATED, Design
 from hemf.model.layout import Moments, lower_triangle
 from hemf.model.noise import NoiseScales
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
 
 
+WIDE = 1.0  # variance of factors under the wide prior
 BLOCK = 1000  # ratings of a stream between updates of the communities
 MAX_ROUNDING = 1e-6  # of the total of all errors
 PLENTY = 20.0  # ratings for each unknown
@@ -736,3 +737,32 @@ def outer(state: OnlineState) -> Outer:
         store.derived["outer"] = structures.outer(store.mean, store.second)
     memory: Outer = store.derived["outer"]
     return memory
+
+
+def widen(side: Side, variance: float = WIDE) -> None:
+    """Replace the prior of a side by a wide one."""
+    wide = Prior.start(side.layout.order, variance=variance, concentration=1.0, mean_scale=1.0)
+    side.prior = replace(side.prior, scale=wide.scale, dof=wide.dof)
+    side.refresh()
+
+
+def add_rows(
+    store: RowStore,
+    side: Side,
+    n: int,
+    start_scale: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> None:
+    """Add rows to a store; with a ``start_scale``, at random factors, which break the symmetry."""
+    mean, second = side.stranger
+    shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
+    first = store.n_rows
+    store.add(n, mean=mean, second=second, prior_shape=shape)
+    if rng is not None and start_scale > 0.0:
+        factors = side.layout.factors
+        new = store.mean[first:]
+        noise = rng.normal(scale=start_scale, size=(n, factors.size))
+        new[:, factors] += noise.astype(new.dtype)
+        rows, columns = lower_triangle(side.layout.total)
+        covariance = second - mean[rows] * mean[columns]
+        store.second[first:] = covariance + new[:, rows] * new[:, columns]

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from hemf._arrays import with_room
 from hemf._options import MAX_PARTS
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
-from hemf.model.communities import Prior, Statistics
+from hemf.model.communities import Statistics
 from hemf.model.layout import Layout, Moments, lower_triangle, pack
 from hemf.model.noise import NoiseScales
-from hemf.model.side import Side
 from hemf.online.journal import Journal, Undo, content_of, restore
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -31,7 +30,6 @@ Kernel: TypeAlias = Callable[..., Any]
 NARROW_CODES = 65_536  # as many codes fit into 16 bits
 MIN_ROOM = 16  # rows, entries or values
 RECENT_VALUES = 1024
-WIDE = 1.0  # variance of factors under the wide prior
 
 
 def distinct(rows: Int64Array) -> Int64Array:
@@ -769,32 +767,3 @@ def _copy_rows() -> Kernel:
 def _put_back(tables: _Tables, copied: tuple[Any, ...]) -> None:
     """Restore what was copied; ``tables`` keeps the addresses valid."""
     _copy_rows()(*copied, True)
-
-
-def widen(side: Side, variance: float = WIDE) -> None:
-    """Replace the prior of a side by a wide one."""
-    wide = Prior.start(side.layout.order, variance=variance, concentration=1.0, mean_scale=1.0)
-    side.prior = replace(side.prior, scale=wide.scale, dof=wide.dof)
-    side.refresh()
-
-
-def add_rows(
-    store: RowStore,
-    side: Side,
-    n: int,
-    start_scale: float = 0.0,
-    rng: np.random.Generator | None = None,
-) -> None:
-    """Add rows to a store; with a ``start_scale``, at random factors, which break the symmetry."""
-    mean, second = side.stranger
-    shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
-    first = store.n_rows
-    store.add(n, mean=mean, second=second, prior_shape=shape)
-    if rng is not None and start_scale > 0.0:
-        factors = side.layout.factors
-        new = store.mean[first:]
-        noise = rng.normal(scale=start_scale, size=(n, factors.size))
-        new[:, factors] += noise.astype(new.dtype)
-        rows, columns = lower_triangle(side.layout.total)
-        covariance = second - mean[rows] * mean[columns]
-        store.second[first:] = covariance + new[:, rows] * new[:, columns]

@@ -26,8 +26,8 @@ from hemf.online.clocks import FIRST_RESTART, Outlier, is_far
 from hemf.online.communities import find_split, make_split, tidy
 from hemf.online.eviction import evict, make_positive, rotate_sums
 from hemf.online.sessions import NOT_SEATED, find_sittings, learn_moods, smooth_moods
-from hemf.online.state import OnlineState, keep
-from hemf.online.store import REFRESHED, add_rows, distinct
+from hemf.online.state import OnlineState, add_rows, keep
+from hemf.online.store import REFRESHED, distinct
 
 if TYPE_CHECKING:
     from hemf.kernels.structures import Rows, Rules
