@@ -31,8 +31,8 @@ def shared_of(
     *,
     tied: bool,
     scales: bool,
-    keep: float,
-    patience: float,
+    forgetting: float,
+    pending_share: float,
     dtype: Any,
     features: str | None = None,
 ) -> Shared:
@@ -53,9 +53,9 @@ def shared_of(
         error_unit=float(rng.uniform(0.3, 2.0)),
         expected=rng.normal(size=layout.total),
         spread=pack(spd(rng, layout.total)).astype(dtype),
-        keep=keep,
-        patience=patience,
-        change=10.0 if patience > 0.0 else np.inf,
+        forgetting=forgetting,
+        pending_share=pending_share,
+        change=10.0 if pending_share > 0.0 else np.inf,
         how_many=rng.normal(size=(2 if features == "implicit" else 0, layout.order)),
         logs=np.array([1.0, rng.choice([0.0, 0.7]), 0.5, 2.0][: 4 * (features == "implicit")]),
     )
@@ -159,11 +159,11 @@ def case(
     scales: bool = False,
     window: int = ALL,
     repeats: bool = False,
-    keep: float = 1.0,
+    forgetting: float = 1.0,
     parts: int = 16,
     least_share: float = 1e-6,
     thorough: bool = True,
-    patience: float = 0.0,
+    pending_share: float = 0.0,
     dtype: Any = np.float64,
     features: str | None = None,
 ) -> dict[str, Any]:
@@ -172,8 +172,9 @@ def case(
     for own, name in enumerate(SIDES):
         layout = Layout.of(name, n_factors=factors, offsets=offsets)
         made[f"{name} shared"] = shared = shared_of(
-            rng, layout, communities, tied=tied or features is not None, scales=scales, keep=keep,
-            patience=patience if name == "item" else 0.0, dtype=dtype, features=features,
+            rng, layout, communities, tied=tied or features is not None, scales=scales,
+            forgetting=forgetting,
+            pending_share=pending_share if name == "item" else 0.0, dtype=dtype, features=features,
         )  # fmt: skip
         made[name] = rows_of(
             rng, layout, n[own], shared, window=window, parts=parts, scales=scales, dtype=dtype,
@@ -186,7 +187,7 @@ def case(
         levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, int(repeats), 1.0,
         least_share,
         int(thorough),
-        np.zeros(2 * int(window == ALL and keep == 1.0)), np.zeros((0, 2), dtype),
+        np.zeros(2 * int(window == ALL and forgetting == 1.0)), np.zeros((0, 2), dtype),
     )  # fmt: skip
     reference_online.add_up(made["user"], made["item"], rules)
     return made
@@ -259,7 +260,7 @@ SHAPES: dict[str, Any] = {
     "scales": st.booleans(),
     "window": st.sampled_from([ALL, 0, 1, 4]),
     "repeats": st.booleans(),
-    "keep": st.sampled_from([1.0, 0.9, 0.3]),
+    "forgetting": st.sampled_from([1.0, 0.9, 0.3]),
     "parts": st.integers(1, 5),
     "least_share": st.sampled_from([1e-6, 1e-2]),
     "thorough": st.booleans(),
@@ -326,19 +327,19 @@ def events(rng: np.random.Generator, made: dict[str, Any], n: int) -> tuple[np.n
     scales=st.booleans(),
     window=st.sampled_from([ALL, 0, 1, 4]),
     repeats=st.booleans(),
-    keep=st.sampled_from([1.0, 0.9]),
+    forgetting=st.sampled_from([1.0, 0.9]),
     features=st.sampled_from([None, "given", "implicit"]),
 )
-def test_records_equal_the_reference(seed: int, keep: float, **shape: Any) -> None:
+def test_records_equal_the_reference(seed: int, forgetting: float, **shape: Any) -> None:
     rng = np.random.default_rng(seed)
-    made = case(rng, keep=keep, **shape)
+    made = case(rng, forgetting=forgetting, **shape)
     users, items, codes, before = events(rng, made, 12)
     results = []
     for run in (compiled("record_all", made), reference_online.record_all):
         state, is_new = copied(made), np.full(12, -7)
         run(
-            users, items, codes, before, state["user"], state["item"], state["rules"], keep, is_new,
-            filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
+            users, items, codes, before, state["user"], state["item"], state["rules"], forgetting,
+            is_new, filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
         )  # fmt: skip
         results.append((state, is_new))
     (ours, ours_new), (theirs, theirs_new) = results
@@ -375,7 +376,7 @@ def streamed(
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), patience=st.sampled_from([0.0, 0.15, 0.5]), **SHAPES)
+@given(seed=st.integers(0, 2**32 - 1), pending_share=st.sampled_from([0.0, 0.15, 0.5]), **SHAPES)
 def test_a_stream_equals_the_reference(seed: int, **shape: Any) -> None:
     rng = np.random.default_rng(seed)
     made = case(rng, **shape)
@@ -389,7 +390,7 @@ def test_a_stream_equals_the_reference(seed: int, **shape: Any) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    patience=st.sampled_from([0.0, 0.15, 0.5]),
+    pending_share=st.sampled_from([0.0, 0.15, 0.5]),
     **{key: value for key, value in SHAPES.items() if key not in ("scales", "thorough")},
 )
 def test_a_row_that_waits_is_not_missed(seed: int, **shape: Any) -> None:
@@ -411,7 +412,7 @@ def test_a_row_that_waits_is_not_missed(seed: int, **shape: Any) -> None:
 def test_a_float32_stream_is_a_float64_one_but_for_its_digits(
     window: int, rng: np.random.Generator
 ) -> None:
-    made = case(rng, offsets=True, scales=True, window=window, patience=0.3, dtype=np.float32)
+    made = case(rng, offsets=True, scales=True, window=window, pending_share=0.3, dtype=np.float32)
     ratings = ratings_in_a_row(rng, 16)
     ours, *ours_written = streamed(compiled("stream", made), made, ratings)
     theirs, *theirs_written = streamed(reference_online.stream, made, ratings)
@@ -421,7 +422,7 @@ def test_a_float32_stream_is_a_float64_one_but_for_its_digits(
 
 @pytest.mark.parametrize("scales", [False, True])
 def test_a_user_may_go_on_for_longer_than_a_streak(scales: bool, rng: np.random.Generator) -> None:
-    made = case(rng, n=(3, 90), scales=scales, patience=0.3)
+    made = case(rng, n=(3, 90), scales=scales, pending_share=0.3)
     for field in ("count", "length"):
         getattr(made["user"], field)[1] = 0
     reference_online.add_up(made["user"], made["item"], made["rules"])
@@ -434,17 +435,17 @@ def test_a_user_may_go_on_for_longer_than_a_streak(scales: bool, rng: np.random.
     np.testing.assert_allclose(our_forecasts, their_forecasts, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize(("window", "keep"), [(ALL, 1.0), (ALL, 0.9), (0, 1.0), (4, 1.0)])
+@pytest.mark.parametrize(("window", "forgetting"), [(ALL, 1.0), (ALL, 0.9), (0, 1.0), (4, 1.0)])
 def test_errors_are_written_where_the_history_does_not_tell_them(
-    window: int, keep: float, rng: np.random.Generator
+    window: int, forgetting: float, rng: np.random.Generator
 ) -> None:
-    made = case(rng, window=window, keep=keep)
+    made = case(rng, window=window, forgetting=forgetting)
     _, _, errors = streamed(compiled("stream", made), made, ratings_in_a_row(rng, 12))
     assert (errors > 0.0).all() if window == 0 else np.isnan(errors).all()
 
 
 def test_an_item_waits_until_a_part_of_its_ratings_is_new(rng: np.random.Generator) -> None:
-    made = case(rng, n=(60, 7), patience=0.1)
+    made = case(rng, n=(60, 7), pending_share=0.1)
     for field in ("count", "length"):
         getattr(made["item"], field)[0] = 0
     run, refreshed, expected = compiled("stream", made), [], []
@@ -461,7 +462,7 @@ def test_an_item_waits_until_a_part_of_its_ratings_is_new(rng: np.random.Generat
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), patience=st.sampled_from([0.0, 0.5]), **SHAPES)
+@given(seed=st.integers(0, 2**32 - 1), pending_share=st.sampled_from([0.0, 0.5]), **SHAPES)
 def test_totals_are_sums_over_rows(seed: int, **shape: Any) -> None:
     rng = np.random.default_rng(seed)
     made = case(rng, **shape)
@@ -473,7 +474,7 @@ def test_totals_are_sums_over_rows(seed: int, **shape: Any) -> None:
         assert totals[2] == own.touched.max()
         assert (own.worth[own.touched == 0] == 0.0).all()
         for i in np.flatnonzero((own.touched > 0) & (own.pending == 0)):
-            worth = reference_online.effective(own.count[i], shape["keep"])
+            worth = reference_online.effective(own.count[i], shape["forgetting"])
             assert own.worth[i] == pytest.approx(worth, rel=1e-12)
 
 
@@ -501,18 +502,20 @@ def test_what_a_pair_was_rated_is_known_while_it_is_listed(
     offsets=st.booleans(),
     scales=st.booleans(),
     window=st.sampled_from([1, 2, 4]),
-    keep=st.sampled_from([1.0, 0.9]),
+    forgetting=st.sampled_from([1.0, 0.9]),
 )
-def test_retiring_equals_the_reference(seed: int, keep: float, window: int, **shape: Any) -> None:
+def test_retiring_equals_the_reference(
+    seed: int, forgetting: float, window: int, **shape: Any
+) -> None:
     rng = np.random.default_rng(seed)
-    made = case(rng, keep=keep, window=window, **shape)
+    made = case(rng, forgetting=forgetting, window=window, **shape)
     narrow = made["rules"]._replace(window=max(window - 1, 1))  # some of what is listed is old
     rows, added = np.arange(9), rng.integers(1, 6, 9)
     results = []
-    for run in (compiled("retire_all", made), reference_online.retire_all):
+    for run in (compiled("evict_all", made), reference_online.evict_all):
         state = copied(made)
         memory = filled(outer(state["user"].mean, state["user"].second))
-        run(rows, added, state["user"], state["item"], narrow, keep, keep, memory)
+        run(rows, added, state["user"], state["item"], narrow, forgetting, forgetting, memory)
         results.append(state)
     assert_same(*results)
 
@@ -572,8 +575,8 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
     window: int, rng: np.random.Generator
 ) -> None:
     """G = Σ γᵏ E[b bᵀ], k counting back from the newest; lists and sums together hold the same."""
-    keep, rated = 0.8, rng.permutation(7)
-    made = case(rng, window=window, keep=keep)
+    forgetting, rated = 0.8, rng.permutation(7)
+    made = case(rng, window=window, forgetting=forgetting)
     own, other = made["user"], made["item"]
     products = pack(other.mean[:, :, None] * other.mean[:, None, :])
     other.second[:] = products + made["user shared"].spread  # all as uncertain
@@ -582,9 +585,9 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
     codes = rng.integers(0, LEVELS, rated.size)
     compiled("record_all", made)(
         np.zeros_like(rated), rated, codes, np.full(rated.size, -1), own, other, made["rules"],
-        keep, np.zeros_like(rated), outer(own.mean, own.second), NOWHERE,
+        forgetting, np.zeros_like(rated), outer(own.mean, own.second), NOWHERE,
     )  # fmt: skip
-    weights = keep ** np.arange(rated.size)[::-1]
+    weights = forgetting ** np.arange(rated.size)[::-1]
     G, h, squares = reference_online.data_part(own, other, made["user shared"], made["rules"], 0)
     r = made["rules"].levels[codes]
     np.testing.assert_allclose(pack(G), weights @ other.second[rated], rtol=1e-12)
@@ -595,7 +598,7 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
 
 
 def test_a_row_knows_how_many_ratings_its_faded_ones_are_worth(rng: np.random.Generator) -> None:
-    made = case(rng, keep=0.5, scales=True)
+    made = case(rng, forgetting=0.5, scales=True)
     made["user"].count[:] = [0, 1, 2, 3, 10, 60, 60, 60, 60]
     ours, _ = refresh_both_ways(made, {"user": np.arange(9), "item": np.array([], np.int64)})
     worth = 2.0 * (ours["user"].shape - made["user shared"].prior_shape)

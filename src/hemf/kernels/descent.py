@@ -44,14 +44,14 @@ def go_down(
             known_users, known_items = max(known_users, i + 1), max(known_items, j + 1)
         wanted = (np.float64(ratings[k]) - means[k + 1]) / scale
         pull = steps[k] * (wanted - (offsets + common))
-        keep = 1.0 - steps[k] * offset_penalty
-        a[0] = keep * a[0] + pull
-        b[0] = keep * b[0] + pull
-        keep = 1.0 - steps[k] * factor_penalty
+        decay = 1.0 - steps[k] * offset_penalty
+        a[0] = decay * a[0] + pull
+        b[0] = decay * b[0] + pull
+        decay = 1.0 - steps[k] * factor_penalty
         for t in range(1, a.size):
             x, y = np.float64(a[t]), np.float64(b[t])
-            a[t] = keep * x + pull * y
-            b[t] = keep * y + pull * x
+            a[t] = decay * x + pull * y
+            b[t] = decay * y + pull * x
         if spent.size:
             now = ticks()
             spent[k] = now - before

@@ -25,10 +25,10 @@ from hemf.kernels.moods import (
 from hemf.kernels.products import expected_error
 from hemf.kernels.record import (
     choose_one,
+    evict,
     find,
     listed_at,
     record,
-    retire,
     settle,
     sitting_at,
     withdraw,
@@ -92,7 +92,7 @@ def pair_error(
 )
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Rows, other: Rows, rules: Rules,
-    keep: Any, is_new: Any, memory: Outer, seats: Any,
+    forgetting: Any, is_new: Any, memory: Outer, seats: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
 
@@ -103,20 +103,20 @@ def record_all(
         i, j = rows[k], others[k]
         sitting = seats[k] if seats.size > 0 else np.int64(-1)
         if codes[k] < 0:
-            withdraw(own, other, rules, keep, i, j, previous[k], memory)
+            withdraw(own, other, rules, forgetting, i, j, previous[k], memory)
             is_new[k] = 0
         elif rules.window == 0 and previous[k] < 0:  # as `record` does, without a call
             own.pending[i] += 1
             own.count[i] += 1
             choose_one(own, other, i, j, 1.0)
-            settle(own, other, rules, keep, i, j, codes[k], sitting, other.count.size, memory)
+            settle(own, other, rules, forgetting, i, j, codes[k], sitting, other.count.size, memory)
             is_new[k] = 1
         else:
             is_new[k] = record(
                 own,
                 other,
                 rules,
-                keep,
+                forgetting,
                 i,
                 j,
                 codes[k],
@@ -138,7 +138,7 @@ def recall_all(user_rows: Any, item_rows: Any, users: Rows, previous: Any) -> No
 
 @kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]")
 def settle_all(
-    rows: Any, others: Any, codes: Any, own: Rows, other: Rows, rules: Rules, keep: Any,
+    rows: Any, others: Any, codes: Any, own: Rows, other: Rows, rules: Rules, forgetting: Any,
     memory: Outer, seats: Any,
 ) -> None:  # fmt: skip
     """Add ratings, oldest first, to the sums of those that are not listed."""
@@ -146,20 +146,29 @@ def settle_all(
     for k in range(rows.size):
         sitting = seats[k] if seats.size > 0 else np.int64(-1)
         settle(
-            own, other, rules, keep, rows[k], others[k], codes[k], sitting, other.count.size, memory
+            own,
+            other,
+            rules,
+            forgetting,
+            rows[k],
+            others[k],
+            codes[k],
+            sitting,
+            other.count.size,
+            memory,
         )
 
 
 @kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
-def retire_all(
-    rows: Any, added: Any, own: Rows, other: Rows, rules: Rules, keep: Any, other_keep: Any,
-    memory: Outer,
+def evict_all(
+    rows: Any, added: Any, own: Rows, other: Rows, rules: Rules, forgetting: Any,
+    other_forgetting: Any, memory: Outer,
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
-        retire(
-            own, other, rules, keep, other_keep, rows[k], added[k], own.count.size,
+        evict(
+            own, other, rules, forgetting, other_forgetting, rows[k], added[k], own.count.size,
             other.count.size, memory,
         )  # fmt: skip
 
@@ -207,7 +216,7 @@ def stream(
     past_mean, past_second = user_memory.past_mean, user_memory.past_second
     past_weight, past_value, past_spread, squares = items.weight[0], rules.levels[0], 0.0, 0.0
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
-    complete = rules.window < 0 and user_shared.keep == 1.0
+    complete = rules.window < 0 and user_shared.forgetting == 1.0
     waiting, kept, published = np.int64(-1), 0, user_memory.before
     moods, moody = sittings.moods, sittings.moods.shape[0] > 0
     n_users, n_items = known_rows(users), known_rows(items)
@@ -246,7 +255,17 @@ def stream(
         if moody and rules.window >= 0 and previous < 0:
             filter_one(users, items, sittings, rules, i, j, code, sitting, product)
         record(
-            users, items, rules, user_shared.keep, i, j, code, previous, sitting, n_items, products
+            users,
+            items,
+            rules,
+            user_shared.forgetting,
+            i,
+            j,
+            code,
+            previous,
+            sitting,
+            n_items,
+            products,
         )
         value = rules.levels[code]
         if moody and rules.window < 0:
@@ -287,7 +306,17 @@ def stream(
         copy_entries(items.mean[j], 0, past_mean, 0, past_mean.size)
         copy_entries(items.second[j], 0, past_second, 0, past_second.size)
         record(
-            items, users, rules, item_shared.keep, j, i, code, previous, sitting, n_users, products
+            items,
+            users,
+            rules,
+            item_shared.forgetting,
+            j,
+            i,
+            code,
+            previous,
+            sitting,
+            n_users,
+            products,
         )
         if due(items, item_shared, user_shared, j):
             if waiting >= 0:
@@ -296,13 +325,13 @@ def stream(
             refresh(items, users, item_shared, rules, j, item_memory)
             items.met[j] = np.int64(user_shared.totals[2])
         if rules.window > 0:
-            retire(
-                users, items, rules, user_shared.keep, item_shared.keep, i, 1, n_users, n_items,
-                products,
+            evict(
+                users, items, rules, user_shared.forgetting, item_shared.forgetting, i, 1, n_users,
+                n_items, products,
             )  # fmt: skip
-            retire(
-                items, users, rules, item_shared.keep, user_shared.keep, j, 1, n_items, n_users,
-                products,
+            evict(
+                items, users, rules, item_shared.forgetting, user_shared.forgetting, j, 1, n_items,
+                n_users, products,
             )  # fmt: skip
         if rules.window == 0:
             errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code, sitting)
@@ -326,11 +355,11 @@ def forecast(
 ) -> float:
     """E[a_i·b_j]; without features, a row without ratings may hold a start that means nothing."""
     product = 0.0
-    user_told = users.count[i] > 0 or users.shift.shape[1] > 0
-    item_told = items.count[j] > 0 or items.shift.shape[1] > 0
+    is_known_user = users.count[i] > 0 or users.shift.shape[1] > 0
+    is_known_item = items.count[j] > 0 or items.shift.shape[1] > 0
     for t in range(users.mean.shape[1]):
-        a = np.float64(users.mean[i, t]) if user_told else user_shared.expected[t]
-        b = np.float64(items.mean[j, t]) if item_told else item_shared.expected[t]
+        a = np.float64(users.mean[i, t]) if is_known_user else user_shared.expected[t]
+        b = np.float64(items.mean[j, t]) if is_known_item else item_shared.expected[t]
         product += a * b
     return product
 
@@ -339,7 +368,7 @@ def forecast(
 def due(own: Rows, shared: Shared, other_shared: Shared, i: int) -> bool:
     """Whether a row has many new ratings for its size, or the other side has changed much."""
     changed = other_shared.totals[2] - own.met[i] > shared.change
-    return changed or own.pending[i] > shared.patience * own.count[i]
+    return changed or own.pending[i] > shared.pending_share * own.count[i]
 
 
 def compile_batch() -> None:

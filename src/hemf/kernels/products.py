@@ -192,7 +192,7 @@ def add_leverage(
 
 
 @step
-def take_doubt(own: Rows, shared: Shared, i: int, room: Any, memory: Scratch) -> None:
+def add_row_leverage(own: Rows, shared: Shared, i: int, room: Any, memory: Scratch) -> None:
     """Turn S of one row, in ``memory.inverse``, into what communities are given: S + c (S P S - S).
 
     What is left of the second moment, c S, goes to ``memory.extra``, packed; ``room`` is as large

@@ -1,10 +1,9 @@
 """Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
 
-Arguments: ``own`` and ``other`` are the `Rows` of the side and of the one opposite, i and j their
-rows, ``rules`` what holds for both, ``keep`` the forgetting factor of the side, ``sitting`` that of
-the rating, -1 without moods, ``n_own`` and ``n_other`` how many rows the sides have, without those
-that are there for later ratings of a stream. What is summed up is summed up less the mood of its
-sitting.
+Arguments: ``own`` and ``other`` are the `Rows` of the side and of the other, i and j their rows,
+``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``sitting`` that
+of the rating, -1 without moods, ``n_own`` and ``n_other`` how many rows the sides have, without
+those that wait for later ratings of a stream. Ratings are summed up less the mood of their sitting.
 """
 
 from __future__ import annotations
@@ -64,19 +63,19 @@ def drop_entry(own: Rows, i: int, position: int) -> None:
 # docs/model.md#history
 @inner
 def settle(
-    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, sitting: int,
-    n_other: int, memory: Outer,
+    own: Rows, other: Rows, rules: Rules, forgetting: float, i: int, j: int, code: int,
+    sitting: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
-    if keep < 1.0:
+    if forgetting < 1.0:
         for p in range(own.gram.shape[1]):
-            own.gram[i, p] *= keep
+            own.gram[i, p] *= forgetting
         for t in range(own.moment.shape[1]):
-            own.moment[i, t] *= keep
-        own.square[i] *= keep
-        own.settled[i] *= keep
+            own.moment[i, t] *= forgetting
+        own.square[i] *= forgetting
+        own.settled[i] *= forgetting
     weight = np.float64(other.weight[j])
-    if keep == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+    if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
     value = rules.levels[code]
     if sitting >= 0:
@@ -117,7 +116,7 @@ def put_mean_without(
 
     In the mean that there is, the rating speaks for itself. While it is listed that is made good
     by the covariance beside it, of which sums know nothing. Where ratings are explained to the last
-    digit, that covariance is too small to be told from rounding, and the mean is taken as it is.
+    digit, that covariance is no larger than rounding, and the mean is taken as it is.
     """
     mine, mean, second, vector = own.mean[i], other.mean[j], other.second[j], memory.vector
     n = mean.size
@@ -164,9 +163,9 @@ def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -
 
 
 @inner
-def settled_weight(own: Rows, other: Rows, keep: float, i: int, j: int) -> float:
+def settled_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
     """Weight that a rating has in a row's sums: nobody knows how old it is, so that of the mean."""
-    if keep == 1.0:
+    if forgetting == 1.0:
         return np.float64(other.weight[j])
     return own.settled[i] / max(own.count[i] - own.length[i], 1)
 
@@ -174,8 +173,8 @@ def settled_weight(own: Rows, other: Rows, keep: float, i: int, j: int) -> float
 # docs/model.md#new-rating
 @step
 def record(
-    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, previous: int,
-    sitting: int, n_other: int, memory: Outer,
+    own: Rows, other: Rows, rules: Rules, forgetting: float, i: int, j: int, code: int,
+    previous: int, sitting: int, n_other: int, memory: Outer,
 ) -> int:  # fmt: skip
     """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
 
@@ -188,8 +187,8 @@ def record(
         if own.sitting.size > 0:
             own.sitting[position] = sitting
         return 0
-    if previous >= 0 and own.gram.shape[1] > 0:  # the pair is still observed once: G stays
-        weight = settled_weight(own, other, keep, i, j)
+    if previous >= 0 and own.gram.shape[1] > 0:  # docs/model.md#changed-rating: G stays
+        weight = settled_weight(own, other, forgetting, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
         if sitting >= 0:  # nobody knows of what sitting it was before: of this, as far as it goes
             now -= rules.moods[sitting, MEAN]
@@ -201,7 +200,7 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        settle(own, other, rules, keep, i, j, code, sitting, n_other, memory)
+        settle(own, other, rules, forgetting, i, j, code, sitting, n_other, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
     if own.sitting.size > 0:
@@ -210,9 +209,9 @@ def record(
 
 
 @step
-def retire(
-    own: Rows, other: Rows, rules: Rules, keep: float, other_keep: float, i: int, n: int,
-    n_own: int, n_other: int, memory: Outer,
+def evict(
+    own: Rows, other: Rows, rules: Rules, forgetting: float, other_forgetting: float, i: int,
+    n: int, n_own: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
     """Sum up what row i no longer has among its newest ratings, after ``n`` have been added.
 
@@ -227,17 +226,24 @@ def retire(
             at += 1
             continue
         sitting = sitting_at(own, at)
-        settle(own, other, rules, keep, i, j, code, sitting, n_other, memory)
+        settle(own, other, rules, forgetting, i, j, code, sitting, n_other, memory)
         drop_entry(own, i, at)
         if there >= 0:
-            settle(other, own, rules, other_keep, j, i, code, sitting, n_own, memory)
+            settle(other, own, rules, other_forgetting, j, i, code, sitting, n_own, memory)
             drop_entry(other, j, there)
 
 
 # docs/model.md#removed-rating
 @step
 def withdraw(
-    own: Rows, other: Rows, rules: Rules, keep: float, i: int, j: int, code: int, memory: Outer
+    own: Rows,
+    other: Rows,
+    rules: Rules,
+    forgetting: float,
+    i: int,
+    j: int,
+    code: int,
+    memory: Outer,
 ) -> None:
     """Take a rating of row i out of its history, or of the sums where it is not listed.
 
@@ -248,7 +254,7 @@ def withdraw(
     if position >= 0:
         drop_entry(own, i, position)
     elif own.gram.shape[1] > 0:
-        weight = settled_weight(own, other, keep, i, j)
+        weight = settled_weight(own, other, forgetting, i, j)
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
         add_settled(own, i, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
@@ -264,14 +270,11 @@ def withdraw(
 # Lists of ratings, one for each row of a side, in one pool.
 #
 # The list of row i is at ``start[i]`` to ``start[i] + length[i]`` of the pools ``other`` (the row
-# of
-# the other side) and ``code`` (which rating), newest last. It may grow to ``room[i]`` entries
-# where
-# it is; `hemf.online.history` sees to that before kernels append. Where raters have moods, there
-# is a third pool: the ``sitting`` that each rating is of.
+# of the other side) and ``code`` (which rating), newest last. It may grow to ``room[i]`` entries
+# where it is; `hemf.online.store` sees to that before kernels append. Where raters have moods, a
+# third pool holds the ``sitting`` of each rating.
 #
-# Codes have 16 or 32 bits. The kernels that move whole lists take either as 16-bit halves, of
-# which
+# Codes have 16 or 32 bits. The kernels that move whole lists take either as 16-bit halves, of which
 # a code has ``width``. Sittings are moved where their pool has any room.
 
 

@@ -17,7 +17,7 @@ from hemf.kernels.blocks import gather
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lanes import copy_entries, packed
 from hemf.kernels.moods import take_moods
-from hemf.kernels.products import expected_error, leave_shift, return_shift, take_doubt
+from hemf.kernels.products import add_row_leverage, expected_error, leave_shift, return_shift
 from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Scratch, Shared
 
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
@@ -46,11 +46,11 @@ def gather_row(
 
     Return Σ w r², with w Var o of the moods.
     """
-    gram, moment, keep = memory.gram, memory.moment, shared.keep
+    gram, moment, forgetting = memory.gram, memory.moment, shared.forgetting
     begin, n = own.start[i], own.length[i]
     squares = 0.0
     if own.gram.shape[1] > 0:
-        fade = keep**n if keep < 1.0 else 1.0
+        fade = forgetting**n if forgetting < 1.0 else 1.0
         uncertain = own.settled[i]
         for p in range(gram.size):
             gram[p] = fade * (own.gram[i, p] + uncertain * shared.spread[p])
@@ -60,7 +60,7 @@ def gather_row(
     else:
         gram[:] = 0.0
         moment[:] = 0.0
-    if keep < 1.0:
+    if forgetting < 1.0:
         fade = 1.0
         for k in range(begin + n - 1, begin - 1, -1):  # the newest first: it counts in full
             j = own.other[k]
@@ -71,7 +71,7 @@ def gather_row(
             squares += add_rating(
                 gram, moment, other.weight[j] * fade, value, other.mean[j], other.second[j]
             )
-            fade *= keep
+            fade *= forgetting
             if fade < FORGOTTEN:
                 break
         return squares
@@ -241,7 +241,7 @@ def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
     load_data(own, shared, rules, i, memory)
     free, pinned = shared.free, shared.pinned
     order = free.size
-    told = own.shift.shape[1] > 0
+    has_features = own.shift.shape[1] > 0
     n = choose(own, shared, rules, i, memory)
     memory.considered[0] = n
     for c in range(n):
@@ -259,14 +259,14 @@ def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
     if pinned >= 0:
         own.mean[i, pinned] = 1.0
     for t in range(order):
-        own.mean[i, free[t]] = memory.mean[t] + (memory.shift[t] if told else 0.0)
+        own.mean[i, free[t]] = memory.mean[t] + (memory.shift[t] if has_features else 0.0)
     return kept
 
 
 # docs/model.md#squared-error
 @inner
 def count_error(total: Any, change: float) -> None:
-    """Add to the total of all errors, and keep the largest that was added or taken off."""
+    """Add to the total of all errors, and forgetting the largest that was added or taken off."""
     total[0] += change
     total[1] = max(total[1], abs(change))
 
@@ -289,23 +289,23 @@ def publish(
     if memory.considered[0] == shared.natural_mean.shape[0]:
         own.judged[i] = own.count[i]
     memory.second[:] = 0.0
-    told = own.shift.shape[1] > 0
+    has_features = own.shift.shape[1] > 0
     entropy = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
         q = memory.share[c]
         entropy += q * (memory.half_log_det[c] - np.log(q))
         solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
-        if told:  # the factor has been made use of
-            take_doubt(own, shared, i, memory.factors[c], memory)
+        if has_features:  # the factor has been made use of
+            add_row_leverage(own, shared, i, memory.factors[c], memory)
         join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
-        for p in range(memory.extra.size if told else 0):
+        for p in range(memory.extra.size if has_features else 0):
             memory.second[p] += q * memory.extra[p]
     own.entropy[i] = entropy
-    if told:
+    if has_features:
         return_shift(own, i, memory)
     own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
-    ratings = effective(own.count[i], shared.keep)
+    ratings = effective(own.count[i], shared.forgetting)
     shared.totals[3] += ratings - own.worth[i]
     own.worth[i] = ratings
     if shared.prior_shape > 0.0:
@@ -322,9 +322,11 @@ def publish(
 
 
 @inner
-def effective(count: int, keep: float) -> float:
+def effective(count: int, forgetting: float) -> float:
     """How many ratings there are, each weighed by how old it is."""
-    return np.float64(count) if keep == 1.0 else (1.0 - keep**count) / (1.0 - keep)
+    return (
+        np.float64(count) if forgetting == 1.0 else (1.0 - forgetting**count) / (1.0 - forgetting)
+    )
 
 
 @inner
@@ -373,7 +375,7 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
     """
     free = shared.free
     order = free.size
-    told = own.shift.shape[1] > 0
+    has_features = own.shift.shape[1] > 0
     squares = gather_row(own, other, shared, rules, i, memory)
     load_data(own, shared, rules, i, memory)
     communities = shared.natural_mean.shape[0]
@@ -385,7 +387,7 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
     away, rest = memory.mean, memory.second
     for t in range(order):
         away[t] = np.float64(own.mean[i, free[t]])
-        if told:
+        if has_features:
             own.shift[i, t] = memory.shift[t]
             away[t] -= memory.shift[t]
     for slot in range(kept):
@@ -404,7 +406,7 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
         row = packed(free[t], 0)
         for u in range(t + 1):
             rest[p] = np.float64(own.second[i, row + free[u]])
-            if told:
+            if has_features:
                 m, n = np.float64(own.mean[i, free[t]]), np.float64(own.mean[i, free[u]])
                 f, g = memory.shift[t], memory.shift[u]
                 rest[p] += f * g - m * g - f * n
@@ -415,15 +417,15 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
         q, y = memory.share[c], memory.solutions[c]
         entropy += q * (memory.half_log_det[c] - np.log(q))
         solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
-        if told:
-            take_doubt(own, shared, i, memory.factors[c], memory)
+        if has_features:
+            add_row_leverage(own, shared, i, memory.factors[c], memory)
         part = own.parts[i, slot]
         p = 0
         for t in range(order):
             for u in range(t + 1):
                 x = memory.inverse[t, u] + y[t] * y[u]
                 rest[p] -= q * x
-                if told:
+                if has_features:
                     rest[p] -= q * memory.extra[p]
                 part[1 + order + p] = x
                 p += 1
@@ -445,7 +447,7 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
     own.error[i] = expected_error(
         own.mean[i], own.second[i], squares, 1.0, memory.moment, memory.gram
     )
-    own.worth[i] = effective(own.count[i], shared.keep)
+    own.worth[i] = effective(own.count[i], shared.forgetting)
     own.judged[i] = own.count[i]
     shared.totals[0] += entropy
     shared.totals[1] += own.weight[i] * own.error[i]

@@ -296,9 +296,9 @@ class Shared(NamedTuple):
     A rating that is no longer listed was learnt when less was known of the other row. What was
     uncertain then may be certain today, so its part of G is taken at today's mean.
     """
-    keep: Float64
+    forgetting: Float64
     """Forgetting factor γ."""
-    patience: Float64
+    pending_share: Float64
     """A row is refreshed when more than this part of its ratings is pending,"""
     change: Float64
     """or when the other side has had more than so many refreshes since it last was."""

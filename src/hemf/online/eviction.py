@@ -23,7 +23,7 @@ def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -
     """Evict ratings that are replaced by newer ones, and add them to the sums."""
     for name in SIDES:
         keep_evicted(state, name, *added[name])
-        kernel(state, "retire_all")(
+        kernel(state, "evict_all")(
             *added[name], *pair(state, name), rules(state),
             state.options.forgetting[name], state.options.forgetting[OTHER[name]],
             outer(state),

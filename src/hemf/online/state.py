@@ -562,7 +562,7 @@ def batch_kernels(options: OnlineOptions) -> list[str]:
     always = ["keep_all", "record_all", "refresh_all"]
     if options.window == 0:
         return [*always, "settle_all"]
-    return [*always, "recall_all", *(["settle_all", "retire_all"] if options.window > 0 else [])]
+    return [*always, "recall_all", *(["settle_all", "evict_all"] if options.window > 0 else [])]
 
 
 def is_ready(options: OnlineOptions, dtype: npt.DTypeLike) -> bool:
@@ -691,8 +691,8 @@ def shared(state: OnlineState, name: str) -> Shared:
         totals=store.totals,
         error_unit=state.error_unit(name),
         spread=mean_covariance(state, OTHER[name]),
-        keep=float(state.options.forgetting[name]),
-        patience=patience(state, name),
+        forgetting=float(state.options.forgetting[name]),
+        pending_share=patience(state, name),
         change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
 

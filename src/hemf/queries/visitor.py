@@ -392,8 +392,8 @@ class Folding:
             totals=store.totals,
             error_unit=1.0,
             spread=np.zeros(layout.packed, dtype),
-            keep=1.0,
-            patience=0.0,
+            forgetting=1.0,
+            pending_share=0.0,
             change=0.0,
         )
         self._rows: dict[int, Any] = {}

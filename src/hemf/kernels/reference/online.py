@@ -82,13 +82,13 @@ def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> 
 
 
 def sum_up(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, n_other: int
+    own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int, n_other: int
 ) -> None:
     """Add a rating of row i to its sums, once those before have faded."""
     for sums in (own.gram, own.moment, own.square, own.settled):
-        sums[i] *= keep
+        sums[i] *= forgetting
     weight = float(other.weight[j])
-    if keep == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+    if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
@@ -111,9 +111,9 @@ def renew(own: Any, i: int, weight: float, renewal: float) -> float:
     return weight + replaced
 
 
-def retire(
-    own: Any, other: Any, rules: Any, keep: float, other_keep: float, i: int, added: int,
-    n_own: int, n_other: int,
+def evict(
+    own: Any, other: Any, rules: Any, forgetting: float, other_forgetting: float, i: int,
+    added: int, n_own: int, n_other: int,
 ) -> None:  # fmt: skip
     """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
     old = own.length[i] - rules.window
@@ -124,33 +124,35 @@ def retire(
         if there >= other.start[j] + other.length[j] - rules.window:
             at += 1
             continue
-        sum_up(own, other, rules, keep, i, j, code, n_other)
+        sum_up(own, other, rules, forgetting, i, j, code, n_other)
         take_out(own, i, at)
         if there >= 0:
-            sum_up(other, own, rules, other_keep, j, i, code, n_own)
+            sum_up(other, own, rules, other_forgetting, j, i, code, n_own)
             take_out(other, j, there)
 
 
-def retire_all(
-    rows: Any, added: Any, own: Any, other: Any, rules: Any, keep: float, other_keep: float,
-    _memory: Any,
+def evict_all(
+    rows: Any, added: Any, own: Any, other: Any, rules: Any, forgetting: float,
+    other_forgetting: float, _memory: Any,
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     for i, n in zip(rows, added, strict=True):
-        retire(own, other, rules, keep, other_keep, i, n, own.count.size, other.count.size)
+        evict(
+            own, other, rules, forgetting, other_forgetting, i, n, own.count.size, other.count.size
+        )
 
 
 # docs/model.md#forgetting
-def fading(own: Any, other: Any, keep: float, i: int, j: int) -> float:
+def fading(own: Any, other: Any, forgetting: float, i: int, j: int) -> float:
     """Return what a summed rating weighs; once some have faded, as much as the others."""
-    if keep == 1.0:
+    if forgetting == 1.0:
         return float(other.weight[j])
     return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
 
 
 # docs/model.md#changed-rating
 def record(
-    own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int, previous: int,
+    own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int, previous: int,
     n_other: int,
 ) -> int:  # fmt: skip
     """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
@@ -160,7 +162,7 @@ def record(
         own.code[position] = code
         return 0
     if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
-        G, worth, weight = own.gram[i].copy(), own.settled[i], fading(own, other, keep, i, j)
+        G, worth, weight = own.gram[i].copy(), own.settled[i], fading(own, other, forgetting, i, j)
         n = other.mean[j].astype(np.float64)
         add_to_sums(own, i, -weight, float(rules.levels[previous]), n)
         add_to_sums(own, i, weight, float(rules.levels[code]), n)
@@ -169,7 +171,7 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        sum_up(own, other, rules, keep, i, j, code, n_other)
+        sum_up(own, other, rules, forgetting, i, j, code, n_other)
         return 1
     end = own.start[i] + own.length[i]
     own.other[end], own.code[end] = j, code
@@ -183,14 +185,16 @@ def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
         own.chosen[i] += sign * other.voice[j]
 
 
-def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code: int) -> None:
+def withdraw(
+    own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int
+) -> None:
     """Forget that row i rated j: the exact reverse of adding, where nothing was forgotten."""
     own.pending[i] += 1
     position = listed_at(own, rules, i, j, code)
     if position >= 0:
         take_out(own, i, position)
     elif own.gram.shape[1] > 0:
-        weight, r = fading(own, other, keep, i, j), float(rules.levels[code])
+        weight, r = fading(own, other, forgetting, i, j), float(rules.levels[code])
         add_to_sums(own, i, -weight, r, other.mean[j].astype(np.float64))
     own.count[i] = max(own.count[i] - 1, 0)
     choose_one(own, other, i, j, -1.0)
@@ -201,16 +205,16 @@ def withdraw(own: Any, other: Any, rules: Any, keep: float, i: int, j: int, code
 
 def record_all(
     rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    keep: float, is_new: Any, *_memory: Any,
+    forgetting: float, is_new: Any, *_memory: Any,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
     for k, (i, j) in enumerate(zip(rows, others, strict=True)):
         if codes[k] < 0:
-            withdraw(own, other, rules, keep, i, j, previous[k])
+            withdraw(own, other, rules, forgetting, i, j, previous[k])
             is_new[k] = 0
         else:
             is_new[k] = record(
-                own, other, rules, keep, i, j, codes[k], previous[k], other.count.size
+                own, other, rules, forgetting, i, j, codes[k], previous[k], other.count.size
             )
 
 
@@ -230,7 +234,7 @@ def data_part(
         G += weight * symmetric(other.second[j].astype(np.float64))
         h += weight * r * other.mean[j].astype(np.float64)
         squares += weight * r * r
-        age *= shared.keep
+        age *= shared.forgetting
     if own.gram.shape[1] > 0:
         uncertain = own.settled[i] * shared.spread.astype(np.float64)
         G += age * symmetric(own.gram[i].astype(np.float64) + uncertain)
@@ -239,13 +243,13 @@ def data_part(
     return G, h, squares
 
 
-def effective(count: int, keep: float) -> float:
+def effective(count: int, forgetting: float) -> float:
     """Return Σ_{k < count} γᵏ: how many ratings there are, each weighed by how old it is.
 
     >>> effective(3, 1.0), effective(3, 0.5)
     (3.0, 1.75)
     """
-    return float(np.sum(keep ** np.arange(count)))
+    return float(np.sum(forgetting ** np.arange(count)))
 
 
 # -- the posterior of a row ----------------------------------------------------------------------
@@ -358,7 +362,7 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
     own.second[i], own.error[i] = found.second, max(found.error, 0.0)
     own.shift[i] = found.shift[: own.shift.shape[1]]
     own.entropy[i], own.information[i] = found.entropy, found.information
-    worth = effective(own.count[i], shared.keep)
+    worth = effective(own.count[i], shared.forgetting)
     shared.totals[3] += worth - own.worth[i]
     own.worth[i] = worth
     if shared.prior_shape > 0.0:
@@ -410,7 +414,7 @@ def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
 
 def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
     """Whether a row is refreshed: too many of its ratings pending, or too much has changed."""
-    waited = own.pending[i] > shared.patience * own.count[i]
+    waited = own.pending[i] > shared.pending_share * own.count[i]
     return bool(waited or other_shared.totals[2] - own.met[i] > shared.change)
 
 
@@ -423,7 +427,7 @@ def stream(
     What was found of a user waits to be published while only the user's own ratings come, where
     their whole history is at hand: no other row reads it.
     """
-    complete = rules.window < 0 and user_shared.keep == 1.0
+    complete = rules.window < 0 and user_shared.forgetting == 1.0
     waiting: tuple[int, Posterior] | None = None
     n_users, n_items = known_rows(users), known_rows(items)
     for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
@@ -436,12 +440,12 @@ def stream(
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)
         previous = -1 if rules.repeats else recall(users, i, j)
-        record(users, items, rules, user_shared.keep, i, j, code, previous, n_items)
+        record(users, items, rules, user_shared.forgetting, i, j, code, previous, n_items)
         waiting = i, weigh_row(users, items, user_shared, rules, i)
         if not complete:
             publish(users, user_shared, *waiting)
             waiting = None
-        record(items, users, rules, item_shared.keep, j, i, code, previous, n_users)
+        record(items, users, rules, item_shared.forgetting, j, i, code, previous, n_users)
         if due(items, item_shared, user_shared, j):
             if waiting is not None:
                 publish(users, user_shared, *waiting)
@@ -449,8 +453,28 @@ def stream(
             refresh(items, users, item_shared, rules, j)
             items.met[j] = user_shared.totals[2]
         if rules.window > 0:
-            retire(users, items, rules, user_shared.keep, item_shared.keep, i, 1, n_users, n_items)
-            retire(items, users, rules, item_shared.keep, user_shared.keep, j, 1, n_items, n_users)
+            evict(
+                users,
+                items,
+                rules,
+                user_shared.forgetting,
+                item_shared.forgetting,
+                i,
+                1,
+                n_users,
+                n_items,
+            )
+            evict(
+                items,
+                users,
+                rules,
+                item_shared.forgetting,
+                user_shared.forgetting,
+                j,
+                1,
+                n_items,
+                n_users,
+            )
         if rules.window == 0:
             weight = float(users.weight[i]) * float(items.weight[j])
             errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
