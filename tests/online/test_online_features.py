@@ -171,7 +171,8 @@ def test_a_regression_is_fitted_again_as_ratings_are_learnt() -> None:
         absorb(state, users, items, codes, codes)
     assert state.sides["user"].regression is not fitted
     learnt = 300 / (features.AGAIN * state.n_ratings)
-    assert state.seen < state.features["user"].due_at <= state.seen + 300 / learnt
+    due_at = state.clocks.due_at["regression", "user"]
+    assert state.seen < due_at <= state.seen + 300 / learnt
 
 
 # -- what features say follows ratings -----------------------------------------------------------

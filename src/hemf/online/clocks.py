@@ -18,6 +18,7 @@ EVERY = {
     "rotation": 4.0,
     "covariance": 1.0,
     "moods": 1.0,
+    "rests": 1.0,
 }
 """Refreshes for each row of a side between two runs of a step.
 
@@ -72,7 +73,7 @@ class Clocks:
     )
     """Ratings learnt when a step is next due, by step and side."""
     ratings: dict[str, int] = field(default_factory=dict)
-    """Ratings on record when a side's prior was last learnt, and directions last opened."""
+    """Ratings when a side's prior and moods were last learnt, and directions last opened."""
 
     def due(self, event: str, side: str = "") -> bool:
         """Whether it is time for a step."""

@@ -72,13 +72,12 @@ def speak(state: OnlineState, name: str, regression: Regression) -> None:
 
 def is_due(state: OnlineState, name: str) -> bool:
     """Whether a side's regression is to be fitted again."""
-    features = state.features.get(name)
-    return features is not None and state.is_complete and state.seen >= features.due_at
+    return name in state.features and state.is_complete and state.clocks.due("regression", name)
 
 
 def postpone(state: OnlineState, name: str) -> None:
     """Take note that a side's regression has been fitted."""
-    state.features[name].due_at = state.seen + AGAIN * max(state.n_ratings, 1)
+    state.clocks.schedule("regression", state.seen + AGAIN * max(state.n_ratings, 1), name)
 
 
 def learn(state: OnlineState, name: str) -> bool:
@@ -220,15 +219,14 @@ def look(state: OnlineState, name: str) -> None:
     rows = here if here.any() else slice(None)
     shift = store.shift[rows]
     features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
-    features.looked_at = float(store.totals[2])
+    state.clocks.done("rests", name)
     state.sides[name].forget_stranger()
     state.point(name)
 
 
 def look_again(state: OnlineState, name: str) -> None:
     """Do so once as many rows have been refreshed as there are."""
-    features, store = state.features.get(name), state.stores[name]
-    if features is not None and store.totals[2] - features.looked_at >= store.n_rows:
+    if name in state.features and state.clocks.due("rests", name):
         look(state, name)
 
 

@@ -187,7 +187,7 @@ def adopt(
         clocks.ratings[name] = state.seen
         note_refreshed(state, name, np.arange(stores[name].n_rows))
     if moods is not None:
-        moods.learnt_at = state.seen
+        clocks.ratings["moods"] = state.seen
         clocks.done("moods", "user")
     plan_widening(state)
     if not state.is_complete:

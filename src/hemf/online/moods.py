@@ -49,8 +49,6 @@ class OnlineMoods:
     used: Int64Array
     prior: MoodPrior
     n_raters: int
-    learnt_at: int = 0
-    """Ratings learnt when all moods were last smoothed."""
 
     @classmethod
     def none(cls, dtype: npt.DTypeLike, prior: MoodPrior | None = None) -> OnlineMoods:

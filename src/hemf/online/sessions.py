@@ -108,7 +108,7 @@ def learn_moods(state: OnlineState) -> None:
     smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=learn)
     if learn:
         _open_moods(state, moods)
-    moods.learnt_at = state.seen
+    state.clocks.ratings["moods"] = state.seen
     state.clocks.done("moods", "user")
 
 

@@ -67,16 +67,12 @@ UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but
 
 @dataclass
 class RowFeatures:
-    """The features of one side's rows that were given, and when they were last learnt from."""
+    """The features of one side's rows that were given, and what follows for new rows."""
 
     given: csr_array
     """Of the first rows, (rows, G); those after them have none."""
-    due_at: float = 0.0
-    """Ratings learnt when the regression is to be fitted again."""
-    looked_at: float = 0.0
-    """Refreshes of the side when ``rests`` was computed."""
     rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
-    """Average effect of all features, and of those that ratings make."""
+    """Average effect of all features, and of those that ratings make; see the clock "rests"."""
     waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     """Rows that have not been refreshed yet."""
     later: dict[int, csr_array] = field(default_factory=dict)

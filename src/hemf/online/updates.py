@@ -262,10 +262,13 @@ def _due(state: OnlineState, name: str, rows: Int64Array) -> Int64Array:
 
 def is_smoothing_due(state: OnlineState) -> bool:
     """Whether to smooth all moods and learn their prior."""
-    moods = state.moods
-    if moods is None or not state.is_complete or not state.clocks.due("moods", "user"):
+    clocks = state.clocks
+    if state.moods is None or not state.is_complete or not clocks.due("moods", "user"):
         return False
-    return state.seen - moods.learnt_at >= GROWN * state.stores["user"].history.n_ratings
+    return (
+        state.seen - clocks.ratings.get("moods", 0)
+        >= GROWN * state.stores["user"].history.n_ratings
+    )
 
 
 def remember(state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array) -> None:

@@ -75,6 +75,7 @@ def describe_online(state: OnlineState, members: Members) -> Form:
             if table is not None:
                 members[f"online/{side}/{name}.npy"] = table
                 sides.append(side)
+    describe_row_features(state, members)
     return {
         "options": described(state.options, "online/options", members),
         "stores": stores,
@@ -85,7 +86,6 @@ def describe_online(state: OnlineState, members: Members) -> Form:
         "total": encoded(state.total.tolist()),
         "watch": encoded(astuple(state.watch)),
         **{name: encoded(getattr(state, name)) for name in _PLAIN},
-        "features": describe_row_features(state, members),
         "outlier": _describe_outlier(state.outlier),
         "rng": _describe_rng(state.rng),
         "moods": describe_online_moods(state.moods, members),
@@ -141,7 +141,7 @@ def restore_online(form: Form, sides: dict[str, Side], archive: Archive) -> Onli
         state.observed = state.range_on_record()
     state.outlier = _restore_outlier(form["outlier"])
     state.even_codes()
-    state.features = restore_row_features(form["features"], state, archive)
+    state.features = restore_row_features(state, archive)
     for name in _SIDES:
         state.point(name)
     total = np.array(decoded(form["total"]), np.float64)
@@ -428,9 +428,8 @@ def _own_arrays() -> list[str]:
 _PARTS = ("data", "indices", "indptr")
 
 
-def describe_row_features(state: OnlineState, members: Members) -> Form:
-    """Return the JSON form of what is kept of each side with features; arrays become members."""
-    form = {}
+def describe_row_features(state: OnlineState, members: Members) -> None:
+    """Add what is kept of each side with features to the members."""
     for side, features in state.features.items():
         at, given = f"online/{side}/features", features.joined(state.stores[side].n_rows)
         for name in _PARTS:
@@ -439,17 +438,10 @@ def describe_row_features(state: OnlineState, members: Members) -> Form:
         for number, rest in enumerate(features.rests):
             members[f"{at}-average-{number}.npy"] = rest.mean
             members[f"{at}-spread-{number}.npy"] = rest.covariance
-        form[side] = {
-            "due_at": encoded(float(features.due_at)),
-            "looked_at": encoded(float(features.looked_at)),
-        }
-    return form
 
 
-def restore_row_features(
-    form: Form, state: OnlineState, archive: Archive
-) -> dict[str, RowFeatures]:
-    """Make this again of what `describe_row_features` returned."""
+def restore_row_features(state: OnlineState, archive: Archive) -> dict[str, RowFeatures]:
+    """Make this again of what `describe_row_features` added."""
     features = {}
     for side, own in state.sides.items():
         if own.regression is None:
@@ -463,10 +455,7 @@ def restore_row_features(
             raise ValueError(f"{side}: a feature is missing, infinite or too large")
         rests = tuple(_restore_rest(at, number, order, archive) for number in range(2))
         waiting = np.flatnonzero((store.listed < 0).all(axis=1))
-        due, looked = (float(decoded(form[side][name])) for name in ("due_at", "looked_at"))
-        if not np.isfinite([due, looked]).all():
-            raise ValueError(f"{side}: a number of its features is missing")
-        features[side] = RowFeatures(given, due, looked, (rests[0], rests[1]), waiting)
+        features[side] = RowFeatures(given, (rests[0], rests[1]), waiting)
     return features
 
 
@@ -497,10 +486,7 @@ def describe_online_moods(moods: OnlineMoods | None, members: Members) -> Form |
         members[f"online/moods/{name}.npy"] = getattr(moods, name)[:n].copy()
     for name in _RATERS:
         members[f"online/moods/{name}.npy"] = getattr(moods, name)[:raters].copy()
-    return {
-        "prior": described(moods.prior, "online/moods/prior", members),
-        "learnt_at": moods.learnt_at,
-    }
+    return {"prior": described(moods.prior, "online/moods/prior", members)}
 
 
 def restore_online_moods(form: Form, users: Side, archive: Archive) -> OnlineMoods:
@@ -510,7 +496,6 @@ def restore_online_moods(form: Form, users: Side, archive: Archive) -> OnlineMoo
     prior = restored(MoodPrior, form["prior"], archive)
     check_mood_prior(prior)
     moods = OnlineMoods.none(users.moments.mean.dtype, prior)
-    moods.learnt_at = int(form["learnt_at"])
     n = archive.array("online/moods/time.npy").size
     for name in (*_SITTINGS, *_RATERS):
         array, like = archive.array(f"online/moods/{name}.npy"), getattr(moods, name)
