@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,8 +17,8 @@ from hemf.engines.base import RATINGS, Engine, EntryTable, HalfSweep
 from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior
 from hemf.model.features import Design
 from hemf.model.layout import Moments, lower_triangle
-from hemf.model.moods import Moods, learn_mood_prior
-from hemf.model.noise import NoiseScales, learn_scales, scale_posterior
+from hemf.model.moods import ROUNDS, Moods, learn_mood_prior
+from hemf.model.noise import NoiseScales, learn_scales, noise_floor, scale_posterior
 from hemf.model.regression import Regression
 from hemf.model.side import (
     Side,
@@ -31,10 +30,6 @@ from hemf.model.side import (
     regress,
     with_penalty,
 )
-
-MIN_WEIGHT = 0.01  # of a row, τ, below which other rows are explained exactly
-NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings explained exactly would give NaN
-ROUNDING = 8.0  # error of sums over n ratings, in units in the last place times √n
 
 
 @dataclass
@@ -186,15 +181,6 @@ def least_noise(state: BatchState) -> float:
     return noise_floor(weights, max_count, state.ratings.dtype)
 
 
-def noise_floor(weights: list[Float64Array], max_count: int, dtype: np.dtype[np.floating]) -> float:
-    """Return the limit of `least_noise`, given weights and the largest number of ratings."""
-    if min(float(weight.min()) for weight in weights) > MIN_WEIGHT:
-        return NOISE_FLOOR
-    most = math.prod(float(weight.max()) for weight in weights)
-    rounding = ROUNDING * float(np.finfo(dtype).eps) * math.sqrt(max_count)
-    return max(NOISE_FLOOR, rounding * most)
-
-
 def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> None:
     """One sweep of both sides, with hyper-parameters and merges when they are due."""
     schedule, max_communities, evb = options.schedule, options.max_communities, options.evb
@@ -240,9 +226,6 @@ def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> N
 
 # ------------------------------------------------------------------------------------------------
 # Moods of raters: engines subtract them from the ratings of both sides.
-
-
-ROUNDS = 3  # of q(l, g) and its prior in turn, which is little work beside the ratings
 
 
 # docs/model.md#moods

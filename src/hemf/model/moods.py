@@ -15,6 +15,7 @@ from hemf._typing import Float64Array, Int64Array
 
 MIN_VARIANCE = 1e-9  # τ² and γ², of the ratings' variance
 MAX_PERSISTENCE = 0.9999
+ROUNDS = 3  # of q(l, g) and its prior in turn, which is little work beside the ratings
 
 
 # docs/model.md#moods

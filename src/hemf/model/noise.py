@@ -8,6 +8,7 @@ rows by noise instead of taste.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,3 +133,17 @@ def gamma_divergence(scales: NoiseScales) -> Float64Array:
         + a0 * (np.log(b) - np.log(a0))
         + a * (a0 - b) / b
     )
+
+
+MIN_WEIGHT = 0.01  # of a row, τ, below which other rows are explained exactly
+NOISE_FLOOR = 1e-6  # of the ratings' variance: ratings explained exactly would give NaN
+ROUNDING = 8.0  # error of sums over n ratings, in units in the last place times √n
+
+
+def noise_floor(weights: list[Float64Array], max_count: int, dtype: np.dtype[np.floating]) -> float:
+    """Return the limit of `least_noise`, given weights and the largest number of ratings."""
+    if min(float(weight.min()) for weight in weights) > MIN_WEIGHT:
+        return NOISE_FLOOR
+    most = math.prod(float(weight.max()) for weight in weights)
+    rounding = ROUNDING * float(np.finfo(dtype).eps) * math.sqrt(max_count)
+    return max(NOISE_FLOOR, rounding * most)

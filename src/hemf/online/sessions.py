@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hemf._typing import Int64Array
-from hemf.batch.sweep import ROUNDS
-from hemf.model.moods import MoodPrior, MoodSums, learn_mood_prior
+from hemf.model.moods import ROUNDS, MoodPrior, MoodSums, learn_mood_prior
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState, keep_moods, pair, rows, rules
 

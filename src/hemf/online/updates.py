@@ -16,9 +16,8 @@ from scipy.sparse import csr_array
 
 from hemf._options import OnlineOptions
 from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
-from hemf.batch.sweep import NOISE_FLOOR, noise_floor
 from hemf.model.communities import learn_prior
-from hemf.model.noise import balance, learn_scales
+from hemf.model.noise import NOISE_FLOOR, balance, learn_scales, noise_floor
 from hemf.model.predictive import pair_moments
 from hemf.online import features
 from hemf.online import state as online
