@@ -72,6 +72,28 @@ def test_pairs_rated_again_and_again_do_not_spoil_a_model(
     assert model.noise_variance_ == pytest.approx(0.25, rel=0.25)
 
 
+@pytest.mark.parametrize(("duplicates", "history"), [("mean", "full"), ("last", "none")])
+@pytest.mark.filterwarnings("ignore::hemf.StreamWarning")  # what is fed is not new
+def test_the_same_ratings_fed_again_and_again_do_not_spoil_a_model(
+    duplicates: str, history: str
+) -> None:
+    """Some rows come to have almost no noise; rounding then grew from batch to batch."""
+    rng = np.random.default_rng(0)
+    users, items = np.divmod(rng.permutation(40 * 30)[:480], 30)
+    tastes, kinds = rng.normal(size=(40, 2)), rng.normal(size=(30, 2))
+    noise = 0.5 * rng.normal(size=480)
+    ratings = (3 + np.einsum("ij,ij->i", tastes[users], kinds[items]) + noise).astype(np.float32)
+    model = HeMF(
+        n_factors=4, duplicates=duplicates, history=history, rating_range=None, rng=0, n_jobs=1
+    )
+    model.partial_fit((users, items, ratings))
+    for _ in range(800):
+        again = rng.permutation(480)[:100]
+        model.partial_fit((users[again], items[again], ratings[again]))
+    assert np.sqrt(np.mean((model.predict(users, items) - ratings) ** 2)) < 0.5
+    assert model.noise_variance_ < 0.5
+
+
 def test_sums_stay_where_they_are_in_a_long_stream(rng: np.random.Generator) -> None:
     table = Table(seed=1)
     model = HeMF(n_factors=3, history="none", rating_range=None, rng=0, n_jobs=1)

@@ -23,6 +23,7 @@ from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Scratch, Shared
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
+MAX_WEIGHT = 16.0  # of a row's ratings, as in hemf.model.noise
 
 
 # docs/model.md#new-rating
@@ -310,7 +311,8 @@ def publish(
     own.worth[i] = ratings
     if shared.prior_shape > 0.0:
         own.shape[i] = shared.prior_shape + 0.5 * ratings
-        own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        rate = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        own.rate[i] = min(max(rate, own.shape[i] / MAX_WEIGHT), own.shape[i] * MAX_WEIGHT)
         own.weight[i] = own.shape[i] / own.rate[i]
     shared.totals[0] += own.entropy[i]
     shared.totals[1] += own.weight[i] * own.error[i]

@@ -21,6 +21,9 @@ ROUNDS = 3  # of q(τ) and its prior in turn; they cost little
 # Rows may differ in their noise by about ±35 %: below a shape of 8, rows with few or equal ratings
 # are given almost no noise, which fits them perfectly, which lowers the shape.
 SHAPE_RANGE = (8.0, 1e6)
+# Largest E[τ], and the inverse of the smallest. Beyond it rounding would matter: a pair that is
+# measured again and again with the same result gives its row almost no noise.
+MAX_WEIGHT = 16.0
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,13 @@ class NoiseScales:
 
 # docs/model.md#noise-scales
 def scale_posterior(errors: Float64Array, counts: Int64Array, prior_shape: float) -> NoiseScales:
-    """q(τ_i) = Gamma(a0 + n_i/2, a0 + e_i/2) of each row.
+    """q(τ_i) = Gamma(a0 + n_i/2, a0 + e_i/2) of each row, with E[τ_i] within its limits.
 
     ``errors`` are e_i = Σ_j υ_j E(r_ij-c-a_i·b_j)²/σ².
     """
-    return NoiseScales(
-        prior_shape=prior_shape,
-        shape=np.asarray(prior_shape + 0.5 * counts, np.float64),
-        rate=prior_shape + 0.5 * np.maximum(errors, 0.0),
-    )
+    shape = np.asarray(prior_shape + 0.5 * counts, np.float64)
+    rate = prior_shape + 0.5 * np.maximum(errors, 0.0)
+    return NoiseScales(prior_shape, shape, np.clip(rate, shape / MAX_WEIGHT, shape * MAX_WEIGHT))
 
 
 def best_shape(mean: float, mean_log: float) -> float:

@@ -21,6 +21,8 @@ from hemf.kernels.reference.rows import (
     with_leverage,
 )
 
+MAX_WEIGHT = 16.0  # of a row's ratings
+
 # -- the ratings of a row ------------------------------------------------------------------------
 
 
@@ -367,7 +369,8 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
     own.worth[i] = worth
     if shared.prior_shape > 0.0:
         own.shape[i] = shared.prior_shape + 0.5 * worth
-        own.rate[i] = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        rate = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
+        own.rate[i] = np.clip(rate, own.shape[i] / MAX_WEIGHT, own.shape[i] * MAX_WEIGHT)
         own.weight[i] = own.shape[i] / own.rate[i]
     give(own, shared, i, 1.0)
     shared.totals[2] += 1.0
