@@ -365,3 +365,16 @@ def test_errors_do_not_quote_megabytes(tmp_path, place):
 def test_a_name_that_is_too_long_is_a_data_error():
     with pytest.raises(DataError, match="File name too long"):
         read_columns("x" * 300 + ".csv")
+
+
+@pytest.mark.parametrize(("name", "row"), [("r.csv", ","), ("r.csv", '"",'), ("r.dat", "1::")])
+def test_a_first_row_of_very_many_fields_is_refused_at_once(tmp_path, name, row):
+    (tmp_path / name).write_text(row * 1_000_000)
+    with pytest.raises(DataError, match=r"the first row has more than 100,000 fields"):
+        read_columns(tmp_path / name)
+
+
+def test_a_table_may_have_100_000_columns(tmp_path):
+    names = ["user", "item", "rating", *map(str, range(99_997))]
+    (tmp_path / "r.csv").write_text(f"{','.join(names)}\n{'3,' * 99_999}3\n")
+    assert read_columns(tmp_path / "r.csv").ratings == [3]

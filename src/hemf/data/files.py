@@ -37,6 +37,7 @@ _ANY_SEPARATOR = ("::", "\t", ",", ";", "|", " ")
 TEXT = (*_SEPARATORS, ".dat", ".data", ".base", ".test", ".txt")
 
 MAX_ROW_BYTES = 1 << 24
+MAX_FIELDS = 100_000
 BLOCK = 1 << 20
 UNIT_SEPARATOR = b"\x1f"
 """Replaces ``::``, which Arrow cannot split at."""
@@ -350,7 +351,8 @@ def first_row(where: str, stream: BinaryIO, separators: Sequence[str]) -> FirstR
         mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
         blank = _BLANK_LINES.match(data, mark)
         begin = mark if blank is None else blank.end()
-        found = _divide(data, begin, separators, final=final) if data[begin:].strip() else None
+        has_row = bool(data[begin:].strip())
+        found = _divide(where, data, begin, separators, final=final) if has_row else None
         if found is not None:
             separator, fields, end = found
             try:
@@ -371,7 +373,7 @@ def first_row(where: str, stream: BinaryIO, separators: Sequence[str]) -> FirstR
 
 
 def _divide(
-    data: bytes, begin: int, separators: Sequence[str], *, final: bool
+    where: str, data: bytes, begin: int, separators: Sequence[str], *, final: bool
 ) -> tuple[str, list[bytes], int] | None:
     """Return separator, fields and end of a row; None if the row is not complete."""
     for separator in separators:
@@ -379,6 +381,12 @@ def _divide(
         if split is None:
             return None
         fields, end = split
+        if len(fields) > MAX_FIELDS:
+            raise DataError(
+                f"{where}: the first row has more than {MAX_FIELDS:,} fields; check the separators "
+                "and line ends",
+                value=where,
+            )
         line_end = _LINE_END.match(data, end)
         if not final and (line_end is None or line_end.end() == len(data)):
             return None  # more of the row, or half of a line end, may follow
@@ -388,15 +396,19 @@ def _divide(
 
 
 def _split_row(data: bytes, begin: int, separator: bytes) -> tuple[list[bytes], int] | None:
-    """Return the fields of a row and its end; None if a quote is not closed."""
+    """Return the fields of a row and its end; None if a quote is not closed.
+
+    It stops after `MAX_FIELDS` fields and one more, which are too many.
+    """
     if len(separator) > 1:
         line_end = _LINE_END.search(data, begin)
         end = len(data) if line_end is None else line_end.start()
-        return data[begin:end].split(separator), end
+        return data[begin:end].split(separator, MAX_FIELDS), end
     rest = rb"([^\r\n%s]*+)" % re.escape(separator)
     field = re.compile(rb'"([^"]*+(?:""[^"]*+)*+)"%s|%s' % (rest, rest))
-    fields, end = [], begin
-    while match := field.match(data, end):
+    fields: list[bytes] = []
+    end = begin
+    while len(fields) <= MAX_FIELDS and (match := field.match(data, end)):
         quoted, tail, plain = match.groups()
         if quoted is None and plain.startswith(b'"'):
             return None
