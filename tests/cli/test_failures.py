@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hemf.cli import doctor
+
 BAD_FITS = {
     "a directory": (["."], "is a directory"),
     "a missing file": (["nowhere.csv"], "nowhere.csv: no such file"),
@@ -185,6 +187,22 @@ def test_doctor_tells_what_is_broken(hemf, folder):
     assert run.code == 1
     assert "FAIL  cache folder" in run.out
     assert run.err == "hemf: broken: cache folder\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users of POSIX")
+def test_a_user_without_a_home_can_list_data_sets_and_is_told_where_they_go(
+    hemf, monkeypatch, tmp_path
+):
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)  # in no list of users
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert hemf("data", "list", HEMF_CACHE="").code == 0
+    for name in doctor.CHECKS.keys() - {"cache folder"}:
+        monkeypatch.delitem(doctor.CHECKS, name)
+    run = hemf("doctor", HEMF_CACHE="")
+    assert run.code == 0
+    assert "hemf-54321, since there is no home folder; HEMF_CACHE chooses" in run.out
 
 
 def test_the_end_of_a_file_is_not_an_interrupt(hemf, folder, monkeypatch):

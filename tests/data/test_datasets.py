@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import hashlib
 import io
+import os
 import socket
 import threading
 import zipfile
@@ -170,6 +171,16 @@ def test_the_cache_is_where_the_platform_keeps_caches(
     if variable:
         monkeypatch.setenv(variable, str(tmp_path))
     assert datasets.cache_folder() == tmp_path / tail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users of POSIX")
+def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
+    for name in ("HEMF_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)  # in no list of users
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert datasets.cache_folder() == tmp_path / "hemf-54321"
+    assert datasets.cached("ml-100k") is None
 
 
 def test_a_wrong_checksum_leaves_nothing(server, publish, folder):

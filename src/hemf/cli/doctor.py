@@ -116,10 +116,12 @@ def _blas() -> str:
 
 
 def _cache() -> str:
-    from hemf.data.datasets import cache_folder
+    from hemf.data.datasets import cache_folder, temporary_cache
 
     folder = cache_folder()
     _try_to_write(folder)
+    if folder == temporary_cache():
+        return f"{folder}, since there is no home folder; HEMF_CACHE chooses one that is kept"
     return f"{folder} can be written to"
 
 

@@ -16,6 +16,7 @@ import difflib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,13 +167,25 @@ def describe(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache."""
+    """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache.
+
+    A user without a home, as in some containers, has `temporary_cache`.
+    """
     if chosen := os.environ.get("HEMF_CACHE"):
         return expand_home(chosen)
 
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("hemf", appauthor=False, opinion=False))
+    try:
+        return Path(platformdirs.user_cache_dir("hemf", appauthor=False, opinion=False))
+    except RuntimeError:
+        return temporary_cache()
+
+
+def temporary_cache() -> Path:
+    """Return the folder of this user's data sets among temporary files."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(tempfile.gettempdir()) / f"hemf-{user}"
 
 
 def cached(name: str, *, folder: str | Path | None = None) -> Path | None:
