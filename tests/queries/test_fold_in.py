@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -271,7 +272,8 @@ def test_nobody_visits_a_model_that_knows_nothing():
 def test_a_visitor_out_of_all_proportion_is_no_nan(rating):
     try:
         visitor = fitted().fold_in({"i1": rating})
-    except DataError:
+    except DataError as error:
+        assert "correct it" in str(error) or "range" in str(error)
         return
     assert np.isfinite(visitor.predict(ALL, return_std=True)).all()
 
@@ -321,7 +323,8 @@ def test_visitors_do_not_know_of_each_other(settings):
     model = fitted(data=planted(0, 3000, 60, 40), **settings)
     assert model.n_user_communities_ > 1
     apart = [copy.deepcopy(model).fold_in(form) for form in (LIKES, {"i1": 2.0}, {"new": 4.0})]
-    model.fold_in({"i3": 1e30})
+    with suppress(DataError):  # in double precision it is a number still
+        model.fold_in({"i3": 1e30})
     together = [model.fold_in(form) for form in (LIKES, {"i1": 2.0}, {"new": 4.0})]
     for one, other in zip(apart, together, strict=True):
         assert_same(one, other, ALL)

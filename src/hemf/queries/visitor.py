@@ -185,6 +185,13 @@ def _fold(model: FittedModel, items: AnyArray, values: Array, features: Features
     mean, second, probabilities, shape, rate = fold_row(
         side, rated, weight, model.state.noise + model.mood_variance, standardised, told
     )
+    if not np.isfinite(second).all():
+        worst = values[np.abs(standardised).argmax()].item()
+        raise DataError(
+            f"the rating {worst:g} is too far from all that the model has learnt (their mean is "
+            f"{model.mean:.3g}); leave it out or correct it",
+            value=worst,
+        )
     inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
     moments = Moments(mean, second)
     return Posterior(moments, probabilities, float(inverse), rows, model.version)
