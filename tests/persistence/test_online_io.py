@@ -126,7 +126,10 @@ def test_a_generator_of_an_unknown_kind_is_refused_before_anything_is_written(tm
 
 
 @SEVERAL
-def test_more_kinds_of_ratings_than_16_bits_tell_apart(history, tmp_path):
+@pytest.mark.parametrize(
+    "streamed", [False, pytest.param(True, marks=pytest.mark.slow(reason="compiles a kernel"))]
+)
+def test_more_kinds_of_ratings_than_16_bits_tell_apart(streamed, history, tmp_path):
     users, items = np.divmod(np.arange(300 * 225), 225)
     ratings = np.linspace(1, 5, users.size, dtype=np.float32)
     ratings[items >= 220] = 1.0  # what users rate last; items have other ratings among their last
@@ -137,7 +140,10 @@ def test_more_kinds_of_ratings_than_16_bits_tell_apart(history, tmp_path):
     twin = loaded(model, tmp_path)
     for one in (model, twin):
         one.partial_fit([(400, 5, 2.0)])
-        one.predict_then_learn([(500, 5, 2.123)])
+        if streamed:
+            one.predict_then_learn([(500, 5, 2.123)])
+        else:
+            one.partial_fit([(500, 5, 2.123)])
     assert model.n_ratings_ == users.size + 4
     assert twin.predict(400, 2) == model.predict(400, 2)
     assert np.isfinite(model.predict([0, 400, 500], 2)).all()
