@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,47 @@ def test_channels_that_are_closed_from_the_start(club, closed, code, rows, error
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (run.returncode, len(run.stdout.splitlines()), run.stderr) == (code, rows, error)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("command", "target", "reason"),
+    [
+        ("fit new.csv -o m.hemf --set n_factors=1", ">/dev/full", "No space left on device"),
+        ("update m.hemf new.csv", ">/dev/full", "No space left on device"),
+        ("update m.hemf new.csv", ">&-", "Bad file descriptor"),
+        ("update m.hemf new.csv", "| true", "the output could not be printed"),
+    ],
+)
+def test_an_error_after_the_model_was_written_says_so(
+    club, hemf, tmp_path, command, target, reason
+):
+    (tmp_path / "new.csv").write_text("user,item,rating\nuser-1,2,1.5\nzoe,3,4.0\nzoe,2,3.0\n")
+    model = Path(shutil.copy(club.model, tmp_path / "m.hemf"))
+    run = subprocess.run(
+        ["sh", "-c", f'"$0" -m hemf.cli {command} {target}', sys.executable],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == (0 if "|" in target else 1)  # of the last in a pipe
+    assert run.stderr.splitlines()[-1] == f"hemf: {reason}; the model file m.hemf was written"
+    written = model.read_bytes()
+    assert written != club.model.read_bytes()
+    if command.startswith("update"):
+        again = hemf(*command.split())
+        assert again.code == 0
+        assert "has been learnt before; nothing was changed" in again.out
+        assert model.read_bytes() == written
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_model_that_cannot_be_written_to_standard_output_was_not_written(club, tmp_path):
+    run = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m hemf.cli update "$1" "$2" -o - >/dev/full', sys.executable,
+         str(club.model), str(club.test)],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1] == "hemf: No space left on device"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")

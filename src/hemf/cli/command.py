@@ -88,8 +88,10 @@ def reporting(output: Output, *, debug: bool) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except EOFError as error:  # which Click takes for an interrupt
         raise RuntimeError("a file or stream ended unexpectedly") from error
-    except BrokenPipeError:
-        _drop_unwritten()  # the reader of the pipe has gone
+    except (BrokenPipeError, SystemExit):  # the reader of the pipe has gone; Rich raises SystemExit
+        _drop_unwritten()
+        if output.saved:
+            output.error("the output could not be printed")
         raise typer.Exit(1) from None
     except (HemfError, OSError, MemoryError) as error:
         if debug:

@@ -72,6 +72,7 @@ def fit_and_save(output: Output, path: Path, fit: Callable[..., HeMF]) -> HeMF:
             model = fit(callbacks=[progress])
         with output.status(f"writing {path}"):
             model.save(path)
+        output.note_saved(path)
     return model
 
 

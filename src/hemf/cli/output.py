@@ -52,6 +52,8 @@ class Output:
         """Whether stdout holds a file, so that everything else goes to stderr."""
         self.aliases: dict[str, str] = {}
         """Temporary files and their names in messages."""
+        self.saved: Path | None = None
+        """The model file that the command has written, which errors name."""
 
     @cached_property
     def screen(self) -> Console:
@@ -151,7 +153,8 @@ class Output:
 
     def error(self, text: str) -> None:
         """Print an error on stderr."""
-        self._print(f"hemf: {text}")
+        written = f"; the model file {self.saved} was written" if self.saved else ""
+        self._print(f"hemf: {text}{written}")
 
     def _print(self, text: str) -> None:
         print(self.named(text), file=sys.stderr, flush=True)
@@ -161,6 +164,11 @@ class Output:
         for path, name in self.aliases.items():
             text = text.replace(path, name)
         return text
+
+    def note_saved(self, path: Path) -> None:
+        """Note that a model file was written, unless it is still to be copied to stdout."""
+        if str(path) not in self.aliases:
+            self.saved = path
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:

@@ -84,7 +84,8 @@ def update(
     """Update a saved model with new ratings.
 
     Users and items may be new, with features if the model was fitted with features; a pair in the
-    model's history is a changed rating. After an error the model file is unchanged.
+    model's history is a changed rating. After an error the model file is unchanged, unless the
+    message says that it was written.
 
     A model file lists the last 1,000 batches. A batch in this list is not learnt again, so that an
     interrupted update can be repeated.
@@ -117,6 +118,7 @@ def update(
         if known is not None and not again:
             if not in_place:
                 model.save(place)
+                output.note_saved(place)
             facts = _facts(model, place, batch_id)
             output.result(facts, lambda: _show_known(output, facts, same=known.digest == digest))
             return
@@ -125,6 +127,7 @@ def update(
         model.add_batch(batch)
         with output.status(f"writing {place}"):
             model.save(place, expected=expected)
+        output.note_saved(place)
     facts = {**_facts(model, place, batch_id), **facts, "applied": True}
     output.result(facts, lambda: _show(output, facts))
 
