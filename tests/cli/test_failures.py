@@ -61,6 +61,32 @@ def test_a_process_that_fails_says_so_the_same_way(process, folder):
     assert_one_line(process("fit", "bad.csv", "-o", "m.hemf", "--json"), "'good'")
 
 
+@pytest.mark.parametrize("control", ["\x1b[31m", "\x1b]0;x\x07", "\x00", "\x7f", "\x9b31m"])
+def test_control_characters_are_escaped(hemf, tmp_path, control):
+    escaped = repr(control)[1:-1]
+    (tmp_path / "e.csv").write_text(f"a{control}b,c,d\nx,y,z\n")
+    assert_one_line(hemf("fit", "e.csv", "-o", "m.hemf"), f"found the columns a{escaped}b, c, d")
+    assert_one_line(hemf("fit", "ratings.csv", "--set", f"a{control}=1", "-o", "m.hemf"), escaped)
+    assert escaped in hemf(f"a{control}").err  # a command that does not exist
+    if "\x00" not in control:
+        assert_one_line(hemf("predict", f"a{control}.hemf", "e.csv"), f"a{escaped}.hemf")
+
+
+def test_control_characters_of_ids_are_escaped_on_terminals(on_terminal, club, tmp_path):
+    shutil.copy(club.model, tmp_path / "m.hemf")
+    (tmp_path / "new.csv").write_text("user,item,rating\nzo\x1b[31me,2,4.5\nzo\x1b[31me,3,4\n")
+    assert on_terminal("update", "m.hemf", "new.csv", "--batch-id", "\x1b[1m").code == 0
+    for command in (
+        ("update", "m.hemf", "new.csv", "--batch-id", "\x1b[1m"),
+        ("explain", "m.hemf", "zo\x1b[31me", "4"),
+        ("predict", "m.hemf", "new.csv"),
+    ):
+        run = on_terminal(*command)
+        assert run.code == 0, run.err
+        assert "\x1b" not in run.out
+        assert "\\x1b[" in run.out
+
+
 def test_damaged_models_are_refused(hemf, club, tmp_path):
     whole = club.model.read_bytes()
     (tmp_path / "cut.hemf").write_bytes(whole[: len(whole) // 2])

@@ -127,6 +127,6 @@ def _run() -> int:
             print(message(), file=sys.stderr)
         else:
             where = context.command_path if context else "hemf"
-            print(f"hemf: {' '.join(message().split())} (see {where} --help)", file=sys.stderr)
+            Output().error(f"{' '.join(message().split())} (see {where} --help)")
         return int(getattr(error, "exit_code", 2))
     return answer if isinstance(answer, int) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 UNLIMITED = 10_000  # columns, off a terminal
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Document: TypeAlias = dict[str, Any]
 """A JSON document."""
 Values: TypeAlias = "Sequence[object] | AnyArray"
@@ -120,7 +122,7 @@ class Output:
         if self.aside:
             self.remark(text)
             return
-        self._page.print(text, style=style, soft_wrap=True)
+        self._page.print(printable(text), style=style, soft_wrap=True)
 
     def table(
         self, headers: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()
@@ -135,7 +137,7 @@ class Output:
             else:
                 table.add_column(header, overflow="fold")
         for row in rows:
-            table.add_row(*map(str, row))
+            table.add_row(*(printable(str(cell)) for cell in row))
         with self._page.capture() as drawn:
             self._page.print(table)
         for line in drawn.get().splitlines():
@@ -157,7 +159,7 @@ class Output:
         self._print(f"hemf: {text}{written}")
 
     def _print(self, text: str) -> None:
-        print(self.named(text), file=sys.stderr, flush=True)
+        print(printable(self.named(text)), file=sys.stderr, flush=True)
 
     def named(self, text: str) -> str:
         """Return a text with temporary files replaced by their names."""
@@ -191,6 +193,15 @@ def _console(*, stderr: bool = False) -> Console:
         emoji=False,
         highlight=False,
     )
+
+
+def printable(text: str) -> str:
+    r"""Escape control characters, which terminals obey, other than line ends and tabs.
+
+    >>> printable("a\x1b[31mb\x00")
+    'a\\x1b[31mb\\x00'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def plain(value: object) -> object:
