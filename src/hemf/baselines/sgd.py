@@ -580,22 +580,20 @@ class Descent:
         seconds: Float64Array | None = None,
     ) -> None:
         from hemf.kernels import clock
-        from hemf.kernels.descent import descend, descend_timed
+        from hemf.kernels.descent import descend
+        from hemf.kernels.structures import Descent
 
         users, items = self.users, self.items
         steps = schedule.steps(self.seen.updates, len(ratings))
-        given = (
-            user_rows, item_rows, ratings, means, self.scale, steps, schedule.offset_penalty,
-            schedule.factor_penalty, users.rows, items.rows, users.n_rows, items.n_rows, expected,
+        given = Descent(
+            user_rows, item_rows, ratings, means, steps, self.scale, schedule.offset_penalty,
+            schedule.factor_penalty, users.n_rows, items.n_rows,
         )  # fmt: skip
-        if seconds is None:
-            descend.compiled(users.rows.dtype)(*given)
-            return
-        timed = descend_timed.compiled(users.rows.dtype)
-        ticks = np.empty(len(ratings), np.int64)
-        begin = time.perf_counter()
-        timed(*given, ticks)
-        seconds[:] = clock.seconds(ticks, time.perf_counter() - begin)
+        ticks = np.empty(0 if seconds is None else len(ratings), np.int64)
+        kernel, begin = descend.compiled(users.rows.dtype), time.perf_counter()
+        kernel(given, users.rows, items.rows, expected, ticks)
+        if seconds is not None:
+            seconds[:] = clock.seconds(ticks, time.perf_counter() - begin)
 
     def _check_finite(self, user_rows: Int32Array | slice, item_rows: Int32Array | slice) -> None:
         """Raise an error if the descent has diverged in these rows."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
+from hemf.kernels.structures import Descent
 
 
 @inner
@@ -24,16 +25,18 @@ def product(a: Any, b: Any) -> float:
 
 
 # docs/model.md#sgd
-@inner
-def go_down(
-    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
-    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
-    forecasts: Any, spent: Any,
-) -> None:  # fmt: skip
-    """Do what `descend_timed` is for; an empty ``spent`` stays empty."""
+@kernel(Descent, "{T}[:, ::1]", "{T}[:, ::1]", "float64[::1]", "int64[::1]")
+def descend(given: Descent, user_rows: Any, item_rows: Any, forecasts: Any, spent: Any) -> None:
+    """Learn every rating once, in this order.
+
+    What was expected of each before is written into ``forecasts``, and how many ticks of the clock
+    it took into ``spent``; either may be empty. New rows come in the order of their first rating.
+    """
+    known_users, known_items = given.known_users, given.known_items
+    means, steps, scale = given.means, given.steps, given.scale
     before = ticks()
-    for k in range(users.size):
-        i, j = users[k], items[k]
+    for k in range(given.users.size):
+        i, j = given.users[k], given.items[k]
         a, b = user_rows[i], item_rows[j]
         offsets = np.float64(a[0]) + np.float64(b[0])
         common = product(a, b)
@@ -42,12 +45,12 @@ def go_down(
             is_known = i < known_users and j < known_items
             forecasts[k] = means[k] + scale * (offsets + (common if is_known else 0.0))
             known_users, known_items = max(known_users, i + 1), max(known_items, j + 1)
-        wanted = (np.float64(ratings[k]) - means[k + 1]) / scale
+        wanted = (np.float64(given.ratings[k]) - means[k + 1]) / scale
         pull = steps[k] * (wanted - (offsets + common))
-        decay = 1.0 - steps[k] * offset_penalty
+        decay = 1.0 - steps[k] * given.offset_penalty
         a[0] = decay * a[0] + pull
         b[0] = decay * b[0] + pull
-        decay = 1.0 - steps[k] * factor_penalty
+        decay = 1.0 - steps[k] * given.factor_penalty
         for t in range(1, a.size):
             x, y = np.float64(a[t]), np.float64(b[t])
             a[t] = decay * x + pull * y
@@ -56,44 +59,6 @@ def go_down(
             now = ticks()
             spent[k] = now - before
             before = now
-
-
-@kernel(
-    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
-    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1])",
-    allocates=True,
-)
-def descend(
-    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
-    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
-    forecasts: Any,
-) -> None:  # fmt: skip
-    """Learn every rating once, in this order, and write what was expected of it before.
-
-    ``means[k]`` is c before rating k and ``means[k + 1]`` c when it is learnt. Rows from
-    ``known_users`` and ``known_items`` on are new, and known once they have had a rating; they
-    come in the order of their first rating. An empty ``forecasts`` stays empty.
-    """
-    go_down(
-        users, items, ratings, means, scale, steps, offset_penalty, factor_penalty, user_rows,
-        item_rows, known_users, known_items, forecasts, np.empty(0, np.int64),
-    )  # fmt: skip
-
-
-@kernel(
-    "void(int32[::1], int32[::1], float32[::1], float64[::1], float64, float64[::1], float64, "
-    "float64, {T}[:, ::1], {T}[:, ::1], int64, int64, float64[::1], int64[::1])"
-)
-def descend_timed(
-    users: Any, items: Any, ratings: Any, means: Any, scale: Any, steps: Any, offset_penalty: Any,
-    factor_penalty: Any, user_rows: Any, item_rows: Any, known_users: Any, known_items: Any,
-    forecasts: Any, spent: Any,
-) -> None:  # fmt: skip
-    """Do what `descend` does, and write how many ticks of the clock each rating took."""
-    go_down(
-        users, items, ratings, means, scale, steps, offset_penalty, factor_penalty, user_rows,
-        item_rows, known_users, known_items, forecasts, spent,
-    )  # fmt: skip
 
 
 @kernel("void(int32[::1], int32[::1], float64, float64, {T}[:, ::1], {T}[:, ::1], float64[::1])")

@@ -308,6 +308,24 @@ class Shared(NamedTuple):
     """Mean, scale, least and largest of ln n, by which it is standardised."""
 
 
+class Descent(NamedTuple):
+    """Ratings of gradient descent, in the order in which they are learnt, and its settings."""
+
+    users: Int32Array
+    items: Int32Array
+    ratings: Annotated[Any, "float32[::1]"]
+    means: Float64Array
+    """c before each rating, and after the last; a rating is learnt with the one after it."""
+    steps: Float64Array
+    """Step size at each rating."""
+    scale: Float64
+    offset_penalty: Float64
+    factor_penalty: Float64
+    known_users: Int64
+    """Rows from there on are new, and known once they have had a rating."""
+    known_items: Int64
+
+
 class Rules(NamedTuple):
     """What holds for both sides."""
 

@@ -317,18 +317,18 @@ def pair_moments(
             variance[k] = n @ S @ n + m @ T @ m + np.trace(S @ T)
 
 
-def descend(
-    users: Any, items: Any, ratings: Any, means: Any, scale: float, steps: Any,
-    offset_penalty: float, factor_penalty: float, user_rows: Any, item_rows: Any,
-    known_users: int, known_items: int, forecasts: Any,
-) -> None:  # fmt: skip
+def descend(given: Any, user_rows: Any, item_rows: Any, forecasts: Any) -> None:
     """Step down the gradient of ½e² + ½λ_o(o² + p²) + ½λ(a·a + b·b), e = (r-c)/s - o - p - a·b.
 
     >>> user, item, before = np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), np.empty(1)
-    >>> descend([0], [0], [5.0], [2.0, 2.0], 1.0, [0.1], 0.0, 0.0, user, item, 1, 1, before)
+    >>> from hemf.kernels.structures import Descent
+    >>> given = Descent([0], [0], [5.0], [2.0, 2.0], [0.1], 1.0, 0.0, 0.0, 1, 1)
+    >>> descend(given, user, item, before)
     >>> user.tolist(), item.tolist(), before.tolist()
     ([[0.1, 1.2]], [[0.1, 2.1]], [4.0])
     """
+    users, items, ratings, means, steps, scale, *penalties, known_users, known_items = given
+    offset_penalty, factor_penalty = penalties
     for k, (i, j) in enumerate(zip(users, items, strict=True)):
         (o, *a), (p, *b) = user_rows[i].astype(np.float64), item_rows[j].astype(np.float64)
         a, b = np.array(a), np.array(b)
