@@ -181,6 +181,8 @@ def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert datasets.cache_folder() == tmp_path / "hemf-54321"
     assert datasets.cached("ml-100k") is None
+    (tmp_path / "hemf-54321").mkdir()  # by another user
+    assert datasets.cache_folder() != tmp_path / "hemf-54321"
 
 
 def test_a_wrong_checksum_leaves_nothing(server, publish, folder):

@@ -183,9 +183,15 @@ def cache_folder() -> Path:
 
 
 def temporary_cache() -> Path:
-    """Return the folder of this user's data sets among temporary files."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"hemf-{user}"
+    """Return the folder of this user's data sets among temporary files.
+
+    A folder of that name that belongs to somebody else is not used: what is in it may be anything.
+    """
+    user = getattr(os, "getuid", lambda: 0)()
+    folder = Path(tempfile.gettempdir()) / f"hemf-{user}"
+    if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != user):
+        return Path(tempfile.mkdtemp(prefix="hemf-"))
+    return folder
 
 
 def cached(name: str, *, folder: str | Path | None = None) -> Path | None:
