@@ -502,6 +502,21 @@ def test_features_that_cannot_be_are_refused(member, spoil, online, tmp_path):
             HeMF.load(path)
 
 
+@pytest.mark.parametrize(
+    ("part", "kind"), [("data", "f2"), ("data", "i4"), ("indices", "f4"), ("indptr", "u8")]
+)
+def test_tables_of_features_of_another_type_are_refused(part, kind, tmp_path):
+    triples = [(u, i, float((u * i) % 5)) for u in range(8) for i in range(6)]
+    ages = {u: {"age": 20.0 + u} for u in range(9)}
+    model = HeMF(n_factors=1, tol=0.1, rng=0).fit(triples, user_features=ages)
+    model.save(tmp_path / "m")
+    key = f"user__features__newcomers-{part}DOTnpy"
+    changes = {key: lambda old: np.load(io.BytesIO(old)).astype(kind)}
+    path = changed((tmp_path / "m").read_bytes(), tmp_path / "spoilt", **changes)
+    with pytest.raises(ModelFileError, match="damaged or incomplete"):
+        HeMF.load(path)
+
+
 @pytest.mark.parametrize("member", ["item/communities/scale.npy", "user/prior/scale.npy"])
 @pytest.mark.parametrize("wrong", ["equal", "huge", "asymmetric", "indefinite"])
 def test_covariances_that_cannot_be_are_refused(member, wrong, bytes_of_tiny, tmp_path):

@@ -440,6 +440,16 @@ def describe_row_features(state: OnlineState, members: Members) -> None:
             members[f"{at}-spread-{number}.npy"] = rest.covariance
 
 
+def _table(parts: tuple[AnyArray, ...], shape: tuple[int, int]) -> csr_array:
+    """Return a table of features, or raise an error if these are no data, indices and indptr."""
+    kinds = [part.dtype for part in parts]
+    if kinds[0] not in (np.float32, np.float64) or not {*kinds[1:]} <= {*map(np.dtype, "il")}:
+        raise ValueError(f"a table of features has arrays of {', '.join(map(str, kinds))}")
+    table = csr_array(parts, shape=shape)
+    table.check_format(full_check=True)
+    return table
+
+
 def restore_row_features(state: OnlineState, archive: Archive) -> dict[str, RowFeatures]:
     """Make this again of what `describe_row_features` added."""
     features = {}
@@ -449,8 +459,7 @@ def restore_row_features(state: OnlineState, archive: Archive) -> dict[str, RowF
         at, order, store = f"online/{side}/features", own.layout.order, state.stores[side]
         parts = tuple(archive.array(f"{at}-{name}.npy") for name in _PARTS)
         width = given_part(own.regression.design).shape[1]
-        given = csr_array(parts, shape=(own.n_rows, width))
-        given.check_format(full_check=True)
+        given = _table(parts, (own.n_rows, width))
         if not is_bounded(given.data):
             raise ValueError(f"{side}: a feature is missing, infinite or too large")
         rests = tuple(_restore_rest(at, number, order, archive) for number in range(2))
@@ -564,8 +573,7 @@ def restore_given(form: Form, side: str, archive: Archive) -> GivenFeatures:
         archive.array(f"{at}/newcomers-{name}.npy") for name in ("data", "indices", "indptr")
     )
     shape = (len(ids), sum(encoder.blocks.values()))
-    rows = csr_array((data, indices, indptr), shape=shape)
-    rows.check_format(full_check=True)
+    rows = _table((data, indices, indptr), shape)
     newcomers = Vocabulary(ids)
     if len(newcomers) != len(ids) or not is_bounded(data):
         raise ValueError(f"{side}: features of newcomers are not what a fit leaves")
