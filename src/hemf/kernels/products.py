@@ -42,6 +42,7 @@ def expected_error(
     return max(squares - 2.0 * value * product + square, 0.0)
 
 
+# docs/model.md#predictive-variance
 @kernel(
     "void(int64[::1], int64[::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], "
     "boolean, float64[::1], float64[::1])"

@@ -100,6 +100,7 @@ def coupled_rows(
                 for i in range(order):
                     store(y, i, load(data_natural_mean, i) + natural_mean[d, i])
                 solve_forward(factor, y, order)
+                # docs/model.md#memberships
                 log_share = prior.log_weight[d] + load(half_log_det, c)
                 for i in range(order):
                     x = load(y, i)
