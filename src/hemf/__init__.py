@@ -60,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the sampler when it is asked for: few ask, and all would wait."""
+    """Import the sampler on first use, to keep ``import hemf`` fast."""
     if name == "GibbsHeMF":
         from hemf.samplers.hemf import GibbsHeMF
 

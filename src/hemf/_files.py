@@ -41,7 +41,7 @@ _STALE = 86_400.0  # seconds; only where files cannot be locked
 _OURS = re.compile(r"\.hemf-[0-9a-f]{16}\.(tmp|lock)")
 
 FileState = tuple[int, ...] | None
-"""What tells one version of a file from another; None where there is no file."""
+"""Identifies a version of a file; None if there is no file."""
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
@@ -536,9 +536,9 @@ class Archive(Protocol):
 class FileArchive:
     """Members of a file that `write_archive` wrote.
 
-    Nothing is believed that the file's size does not bear out: members are stored as they are, one
-    after the other and each name once, and an array is as large as its member. So no more memory is
-    allocated than there are bytes in the file. Everything else is a ValueError.
+    Sizes are checked against that of the file: members are stored uncompressed, one after the other
+    and each name once, and an array is as large as its member. So no more memory is allocated than
+    there are bytes in the file. Everything else is a ValueError.
     """
 
     def __init__(self, stream: BinaryIO) -> None:

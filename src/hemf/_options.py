@@ -37,7 +37,7 @@ class OnlineOptions:
     window: int = ALL
     """Ratings kept of each row; the others are summed up."""
     counts_repeats: bool = False
-    """Whether another rating of a pair counts beside the earlier ones instead of replacing them."""
+    """Whether another rating of a pair is added to the earlier ones instead of replacing them."""
     buffer: int = 0
     """Ratings that are all kept at first, whatever ``window`` is."""
     forgetting: dict[str, float] = field(default_factory=lambda: {"user": 1.0, "item": 1.0})
@@ -64,7 +64,7 @@ class Schedule:
     warm_up: int = 8
     """Sweeps with one community on each side before any is seeded."""
     hold_scale: int = 3
-    """Sweeps before the prior covariances are learnt: directions that die early stay dead."""
+    """Sweeps before the prior covariances are learnt: directions that close early stay closed."""
     hold_structure: int = 4
     """Sweeps after seeding before λ0, ι0 and W0 are learnt: sooner, communities collapse."""
     hold_noise: int = 10

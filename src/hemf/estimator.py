@@ -85,11 +85,11 @@ class HeMF(Parametrised):
         Start values of α (how readily communities open) and λ0 (how far apart they lie).
     max_sweeps, tol, patience
         Stop after ``max_sweeps``, or when the bound changed by less than ``tol`` of itself (or,
-        where that is more, of the number of ratings) in ``patience`` sweeps running.
+        where that is more, of the number of ratings) in ``patience`` consecutive sweeps.
     validation_fraction
         Share of the ratings to hold out; then stop when the error on them has not fallen for
         ``patience`` sweeps, and keep the sweep where it was smallest, not counting the first
-        ones, where communities and noise scales have not begun.
+        ones, before communities and noise scales are learnt.
     rating_range
         Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
     duplicates
@@ -677,11 +677,11 @@ class HeMF(Parametrised):
 
     @property
     def elbo_(self) -> float:
-        """Lower bound of the ratings' log probability, of the model as it is.
+        """Lower bound of the ratings' log probability under the current model.
 
-        It may differ from the last report's in ``history_`` by up to a few nats either way: since
-        then, merges may have been tried and the largest community put first. Where a held-out part
-        chose an earlier sweep, it is that sweep's.
+        It may differ from the last one in ``history_`` by a few nats: after the last report, merges
+        may have been tried, and communities are sorted by size. With ``validation_fraction`` it is
+        that of the sweep that was kept.
         """
         with self._holder.lock:
             return float(sum(self._model.state.bound_terms().values()))

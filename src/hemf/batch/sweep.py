@@ -393,10 +393,10 @@ def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
 #
 # Factors that start at random agree with the ratings by chance only. On small data that is often
 # too little: in the first sweeps all directions look like noise, their prior shrinks, and none of
-# them comes back. The leading directions are the ones that the data has most to say about.
+# them comes back. The leading directions are those that the data determines best.
 #
-# The strength of a direction by chance is seen where every rating's sign is drawn anew: numbers of
-# ratings and their sizes stay, everything that they have in common is lost.
+# The strength of a direction by chance is measured with a random sign for every rating: the number
+# and the sizes of ratings stay, everything that they have in common is lost.
 
 
 ITERATIONS = 3  # of the block power method; sweeps do the rest

@@ -103,7 +103,7 @@ class Output:
         sys.stdout.buffer.flush()
 
     def check_binary(self, format: Format | None) -> None:
-        """Reject rows that a terminal cannot show."""
+        """Reject binary formats if the output is a terminal."""
         if format == "parquet" and sys.stdout.isatty():
             raise ParameterError(
                 "--format parquet is not for terminals; write it to a file or a pipe"

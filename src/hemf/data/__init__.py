@@ -1,1 +1,1 @@
-"""What comes in: ratings, ids, sources, features and data sets."""
+"""Input: ratings, ids, sources, features and data sets."""

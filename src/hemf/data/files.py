@@ -674,7 +674,7 @@ class Scanner:
     def _note_ambiguous(self, text: bytes, lines: Int64Array, ends: Int64Array) -> None:
         """Note rows of several lines that would each be a complete row without the quotes.
 
-        Two stray quotes look like this; by the rules of CSV it is one row.
+        It may be valid CSV, or the effect of two stray quotes.
         """
         separators = _places(text, self._separator or 0)
         is_row = np.diff(np.searchsorted(separators, lines), prepend=0) == self._width - 1

@@ -187,7 +187,7 @@ def _most_in(sample: list[object], known: Vocabulary) -> bool:
 
 
 def _are_disjoint(own: Vocabulary, other: Vocabulary) -> bool:
-    """Whether an id tells its side; it does not if both sides are numbered from 1."""
+    """Whether the sides have different ids; not so if both are numbered from 1."""
     step = max(len(other) // _DISJOINT_SAMPLE, 1)
     some = other.ids[::step][:_DISJOINT_SAMPLE].tolist()
     return sum(id in own for id in some) <= _DISJOINT_SHARE * len(some)

@@ -165,7 +165,7 @@ class Prequential:
         self.seconds = self.cpu_seconds = 0.0
         """Spent on predicting and learning them."""
         self.curve: list[CurvePoint] = []
-        # Ids that are coded already are passed on as such; learners need not know of codes.
+        # Ids that are coded already are passed on as such; learners need not handle codes.
         given = zip((users, items), coded, strict=True)
         self._ids = [own if isinstance(ids, CodedIds) else own.decode() for ids, own in given]
         self._ratings = values

@@ -209,8 +209,8 @@ def kernel(
 
     Arguments of ``optional`` types may be None.
 
-    One that makes arrays has to say so. In all others nobody counts who holds an array, which a
-    function with dozens of them would spend most of its time on.
+    A function that makes arrays must set ``allocates``. In all others references to arrays are not
+    counted, which would take most of the time of a function with dozens of arrays.
     """
     first = signature[0]
     whole = " ".join(first.split()) if len(signature) == 1 else signature

@@ -228,8 +228,8 @@ def invert(a: Any, order: int) -> None:
 # ------------------------------------------------------------------------------------------------
 # Steps on a few numbers at a time, which the compiler does not find by itself.
 #
-# It takes short loops over parts of one array for loops that may get in their own way, and works
-# through them number by number. Here it is told: `LANES` numbers at a time.
+# In short loops over parts of one array the compiler assumes that reads and writes may overlap, and
+# does not vectorise. These functions work on `LANES` numbers at a time.
 
 
 def _at(context, builder, kind, value, place, vector):

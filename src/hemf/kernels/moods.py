@@ -1,7 +1,7 @@
 """Moods of raters by Kalman filtering and smoothing, one rater after the other.
 
 docs/model.md#moods and `hemf.model.moods`. Ratings that a rater gave at the same
-time are a sitting; a rater's sittings are in order of time.
+time are a session; a rater's sessions are in order of time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def gather(
     precision: Any,
     pull: Any,
 ) -> None:
-    """Sum up what is left of the ratings of each sitting, for raters of these chunks.
+    """Sum the residuals of the ratings of each session, for raters of these chunks.
 
     ``precision`` becomes Σ τ_i υ_j/σ² and ``pull`` the same of r - E[a·b].
     """
@@ -77,7 +77,7 @@ def smooth(
     spread: Any,
     sums: Any,
 ) -> None:
-    """Write q(l) and q(o) of the sittings of raters in these chunks, and add to the sums.
+    """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums.
 
     ``level``, ``level_spread`` and ``product`` become E l(t), Var l(t) and Cov(l(t), l(t+1)), 0 for
     the last; ``mean`` and ``spread`` E o(t) and Var o(t), o = l + g.
@@ -123,7 +123,7 @@ def smooth(
                 )
                 mean[t] = here + share * (left - here)
                 spread[t] = (1.0 - share) * (1.0 - share) * v + share * noise
-                # KL = E ln p(r|o) - ln p(r), the constants of both alike.
+                # KL = E ln p(r|o) - ln p(r), constants cancel.
                 divergence -= 0.5 * precision[t] * ((left - mean[t]) ** 2 + spread[t])
             sums[chunk, FIRST] += later * later + later_spread
             sums[chunk, DIVERGENCE] += divergence
@@ -131,7 +131,7 @@ def smooth(
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def places(indptr: Any, times: Any, rows: Any, when: Any, place: Any) -> None:
-    """Write how many of a rater's sittings are earlier than a time, for each of these raters."""
+    """Write how many of a rater's sessions are earlier than a time, for each of these raters."""
     for k in range(rows.size):
         low, high = indptr[rows[k]], indptr[rows[k] + 1]
         begin = low
@@ -152,26 +152,22 @@ def compile_moods(dtype: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------
-# Moods of raters while ratings arrive: filtered as they come, smoothed now and then.
+# Moods of raters online: filtered with each rating, smoothed periodically.
 #
-# `hemf.model.moods` has the model, `hemf.kernels.moods` the same for a batch fit. What is
-# believed of
-# a sitting is a row of a table. The sittings of a rater are linked in the order of time; where
-# not
-# every rating is listed, only the latest is known as theirs, and what is believed of others stays
-# as
-# it was.
+# `hemf.model.moods` has the model. The posterior of a session is a row of a table. The sessions of
+# a rater are linked in the order of time. Where not every rating is listed, only the latest session
+# is linked to its rater, and the posterior of earlier ones no longer changes.
 
 
 LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
-"""Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the sitting and the same of
-r - E[a·b], as they were when this was believed; E l and Var l before any of them."""
+"""Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the session and the same of
+r - E[a·b], as of the last update; E l and Var l before these ratings."""
 COLUMNS = 6
 EARLIER, LATER, RATER = range(3)
 """Columns of links."""
 RATERS, SITTINGS = 5, 6
 FILTER_SUMS = 7
-"""Of `hemf.kernels.moods`, without the divergence: how many raters and sittings there are."""
+"""Length of the sums online: numbers of raters and sessions in place of the divergence."""
 GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to their optimum
 
 
@@ -192,7 +188,7 @@ def covariance(prior: Any, one: float, other: float) -> float:
 
 @separate
 def ahead(sittings: Sittings, earlier: int, later: int) -> tuple[float, float]:
-    """E l and Var l at a time between two sittings; -1 is none."""
+    """E l and Var l at a time between two sessions; -1 is none."""
     table, prior = sittings.table, sittings.prior
     phi = prior[0]
     innovation = prior[1] * (1.0 - phi * phi)
@@ -214,9 +210,9 @@ def ahead(sittings: Sittings, earlier: int, later: int) -> tuple[float, float]:
 
 @separate
 def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
-    """Return the sitting of a rater at a time; where it is not there, it begins.
+    """Return the session of a rater at a time; a new one is added if there is none.
 
-    Of what is believed of moods, nothing changes.
+    No posterior changes.
     """
     time, links, table, moods = sittings.time, sittings.links, sittings.table, sittings.moods
     earlier, later = sittings.last[i], np.int64(-1)
@@ -244,7 +240,7 @@ def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
         else:
             sittings.last[i] = s
     elif later >= 0:
-        links[s, RATER] = -1  # of the past, which nobody can look up
+        links[s, RATER] = -1  # earlier than the latest: it cannot be found again
     else:
         if earlier >= 0:
             links[earlier, RATER] = -1
@@ -254,7 +250,7 @@ def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
 
 @separate
 def believe(sittings: Sittings, s: int) -> None:
-    """Write what is believed of a sitting, given what was before and the sums of its ratings."""
+    """Write the posterior of a session, given its prediction and the sums of its ratings."""
     table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
     level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
     mean, whole = level, spread + extra
@@ -294,10 +290,10 @@ def take_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values
 def filter_listed(
     users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, s: int, published: Any
 ) -> None:
-    """Bring the mood of a rater's latest sitting to its optimum, given what came before it.
+    """Bring the mood of a rater's latest session to its optimum, given the earlier sessions.
 
-    All of its ratings are listed. The total of errors, which knows a rater as ``published``,
-    follows.
+    All of its ratings are listed. The total of errors, computed with the ``published`` mean of the
+    rater, is updated.
     """
     table, moods = sittings.table, sittings.moods
     mean, spread = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
@@ -324,9 +320,9 @@ def filter_listed(
 def shift_sitting(
     users: Rows, items: Rows, rules: Rules, i: int, s: int, mean: float, spread: float, moment: Any
 ) -> float:
-    """Correct h for a mood that was as given, but for the newest rating; return by how much Σ w r².
+    """Correct h for a change of mood from the given mean; return the change of Σ w r².
 
-    The newest is not in it yet.
+    The newest rating is left out: it is not in h yet.
     """
     change = 0.0
     new, wide = np.float64(rules.moods[s, MEAN]), np.float64(rules.moods[s, SPREAD])
@@ -346,7 +342,7 @@ def filter_one(
     users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, j: int, code: int, s: int,
     expected: float,
 ) -> None:  # fmt: skip
-    """Let a rating, of which this was ``expected`` without the mood, tell of its sitting."""
+    """Update the mood of a session with a rating; ``expected`` is E[a·b], without the mood."""
     if sittings.last[i] == s:
         table = sittings.table
         weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
@@ -357,7 +353,7 @@ def filter_one(
 
 @separate_step
 def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int) -> None:
-    """Sum up what is left of the ratings of each sitting of a rater; those without any are gone."""
+    """Sum the residuals of each session of a rater; unlink sessions without ratings."""
     table, links = sittings.table, sittings.links
     s = sittings.last[i]
     while s >= 0:
@@ -389,7 +385,7 @@ def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: 
 def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
     """Bring all moods of a rater to their optimum, given the sums of their ratings.
 
-    The total of errors follows; ``sums`` are added to.
+    The total of errors is updated, and ``sums`` are added to.
     """
     table, links, prior, moods = sittings.table, sittings.links, sittings.prior, sittings.moods
     phi, extra = prior[0], prior[2]
@@ -446,7 +442,7 @@ def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
 def seat_all(
     rows: Any, times: Any, codes: Any, complete: Any, sittings: Sittings, seats: Any
 ) -> None:
-    """Write the sitting of each rating that is not taken out."""
+    """Write the session of each rating that is not removed."""
     sittings = refer(sittings)
     for k in range(rows.size):
         if codes[k] >= 0:
@@ -461,7 +457,7 @@ def filter_all(
     rows: Any, others: Any, codes: Any, previous: Any, times: Any, users: Rows, items: Rows,
     rules: Rules, sittings: Sittings, seats: Any,
 ) -> None:  # fmt: skip
-    """Find the sittings of ratings that will not all be listed, and let new ones tell of them."""
+    """Find sessions where not all ratings are listed, and update their moods with new ratings."""
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
     for k in range(rows.size):
         i, j = rows[k], others[k]
@@ -486,7 +482,7 @@ def smooth_all(
 
 @kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
 def recall_seats(user_rows: Any, item_rows: Any, users: Rows, seats: Any) -> None:
-    """Write the sitting of each pair that is listed, or -1."""
+    """Write the session of each pair that is listed, or -1."""
     for k in range(user_rows.size):
         i, seats[k] = user_rows[k], -1
         for at in range(users.start[i] + users.length[i] - 1, users.start[i] - 1, -1):

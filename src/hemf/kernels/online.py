@@ -96,7 +96,7 @@ def record_all(
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
 
-    ``seats`` are their sittings, nothing without moods.
+    ``seats`` are their sessions, empty without moods.
     """
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
@@ -188,7 +188,7 @@ def refresh_all(
 def keep_all(
     rows: Any, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
 ) -> None:
-    """Put on record what rows give to their communities, without moving any of them."""
+    """Store the contributions of rows to their communities, without changing the rows."""
     own, other, shared = refer(own), refer(other), refer(shared)
     rules, memory = refer(rules), refer(memory)
     for k in range(rows.size):
@@ -239,7 +239,7 @@ def stream(
         position = listed_at(users, rules, i, j, previous)
         if position >= 0:
             previous, before = np.int64(users.code[position]), sitting_at(users, position)
-        alike = True  # no sitting but the latest has another mood than it had
+        alike = True  # only the mood of the latest session has changed
         if moody and rules.window < 0:
             grown = users.count[i] + 1 >= GROWTH * sittings.smoothed[i]
             alike = bool(previous < 0 and sitting == sittings.last[i] and not grown)
@@ -342,7 +342,7 @@ def stream(
 
 @inner
 def known_rows(own: Rows) -> int:
-    """How many rows a side has, without those at its end that wait for their first rating."""
+    """How many rows a side has, without those at the end that have no rating yet."""
     n = own.count.size
     while n > 0 and own.count[n - 1] == 0:
         n -= 1

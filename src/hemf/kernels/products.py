@@ -111,7 +111,7 @@ def cross_products(
 def row_forms(
     begin: int, end: int, indptr: Any, columns: Any, values: Any, matrix: Any, out: Any
 ) -> None:
-    """Write xᵀCx of the rows begin … end of X; of C the lower triangle is looked at.
+    """Write xᵀCx of the rows begin … end of X; only the lower triangle of C is read.
 
     Columns rise within a row.
     """
@@ -126,13 +126,11 @@ def row_forms(
 
 
 # ------------------------------------------------------------------------------------------------
-# What features' coefficients are uncertain by, as it reaches the rows: `hemf.model.regression`.
+# Effect of the coefficients' uncertainty on rows: `hemf.model.regression`.
 #
-# Of a row with covariance S under known coefficients, Vᵀx uncertain by c Σ moves a by S P of it:
-# its
-# second moment grows by c S P S, and what communities are given of it by c (S P S - S). Ratings
-# tell
-# 1 - tr(P S)/L of what there is to know of a row.
+# If S is the covariance of a row for known coefficients, and Vᵀx has the covariance c Σ, the second
+# moment of the row grows by c S P S and its contribution to the communities' statistics by
+# c (S P S - S). The information weight of the row is 1 - tr(P S)/L.
 
 
 @step
@@ -228,11 +226,10 @@ def add_row_leverage(own: Rows, shared: Shared, i: int, room: Any, memory: Scrat
 
 
 # ------------------------------------------------------------------------------------------------
-# What features say of a row, taken off before it is solved for and put back: see `rows`.
+# Shift of a row by its features, subtracted before the row is solved and added after: see `rows`.
 #
-# It follows the row's ratings: f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2, where z_i
-# is
-# ln n_i, standardised. `hemf.model.features` says the same.
+# It depends on the row's ratings: f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2, where z_i
+# is ln n_i, standardised, as in `hemf.model.features`.
 
 
 @step

@@ -1,9 +1,9 @@
 """Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
 
 Arguments: ``own`` and ``other`` are the `Rows` of the side and of the other, i and j their rows,
-``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``sitting`` that
-of the rating, -1 without moods, ``n_own`` and ``n_other`` how many rows the sides have, without
-those that wait for later ratings of a stream. Ratings are summed up less the mood of their sitting.
+``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``sitting`` the
+session of the rating, -1 without moods, ``n_own`` and ``n_other`` the number of rows of each side,
+without those that later ratings of a stream add. Ratings are summed less the mood of their session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_ROUNDING = 0.1
 
 @inner
 def sitting_at(own: Rows, position: int) -> int:
-    """Return the sitting of an entry of the lists, or -1."""
+    """Return the session of an entry of the lists, or -1."""
     if own.sitting.size > 0:
         return own.sitting[position]
     return -1
@@ -93,9 +93,9 @@ def settle(
 def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
     """Let a rating replace a part of a row's sums; return what it is to weigh.
 
-    A row with more ratings in its sums than the other side has rows was given some of them again.
-    What these add to the sums is the same as before but for better factors, so they count more
-    and the older ones less. The total weight of the sums stays the number of ratings.
+    A row with more ratings in its sums than the other side has rows has rated some pairs again.
+    The new ratings are summed with better factors, so they count more and the older ones less. The
+    total weight of the sums stays the number of ratings.
     """
     replaced = min(renewal * weight, own.settled[i])
     fade = 1.0 - replaced / own.settled[i]
@@ -112,11 +112,11 @@ def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
 def put_mean_without(
     own: Rows, other: Rows, rules: Rules, i: int, j: int, value: float, memory: Outer
 ) -> None:
-    """Write what row j's mean would be had row i not rated it.
+    """Write what row j's mean would be if row i had not rated it.
 
-    In the mean that there is, the rating speaks for itself. While it is listed that is made good
-    by the covariance beside it, of which sums know nothing. Where ratings are explained to the last
-    digit, that covariance is no larger than rounding, and the mean is taken as it is.
+    Row j's mean already depends on the rating. For listed ratings its covariance corrects for that,
+    but sums do not contain the covariance. Where it is no larger than the rounding error, because
+    ratings are explained exactly, the mean is used unchanged.
     """
     mine, mean, second, vector = own.mean[i], other.mean[j], other.second[j], memory.vector
     n = mean.size
@@ -164,7 +164,7 @@ def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -
 
 @inner
 def settled_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
-    """Weight that a rating has in a row's sums: nobody knows how old it is, so that of the mean."""
+    """Weight of a rating in a row's sums; the mean weight with forgetting: its age is unknown."""
     if forgetting == 1.0:
         return np.float64(other.weight[j])
     return own.settled[i] / max(own.count[i] - own.length[i], 1)
@@ -190,7 +190,7 @@ def record(
     if previous >= 0 and own.gram.shape[1] > 0:  # docs/model.md#changed-rating: G stays
         weight = settled_weight(own, other, forgetting, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
-        if sitting >= 0:  # nobody knows of what sitting it was before: of this, as far as it goes
+        if sitting >= 0:  # the old session is not on record: assume the same
             now -= rules.moods[sitting, MEAN]
             before -= rules.moods[sitting, MEAN]
         for t in range(own.moment.shape[1]):
@@ -247,7 +247,7 @@ def withdraw(
 ) -> None:
     """Take a rating of row i out of its history, or of the sums where it is not listed.
 
-    Of what sitting it was nobody knows then: of none in particular, and so without a mood.
+    The session of a rating in the sums is not on record, so no mood is subtracted.
     """
     own.pending[i] += 1
     position = listed_at(own, rules, i, j, code)
@@ -272,10 +272,10 @@ def withdraw(
 # The list of row i is at ``start[i]`` to ``start[i] + length[i]`` of the pools ``other`` (the row
 # of the other side) and ``code`` (which rating), newest last. It may grow to ``room[i]`` entries
 # where it is; `hemf.online.store` sees to that before kernels append. Where raters have moods, a
-# third pool holds the ``sitting`` of each rating.
+# third pool, ``sitting``, holds the session of each rating.
 #
 # Codes have 16 or 32 bits. The kernels that move whole lists take either as 16-bit halves, of which
-# a code has ``width``. Sittings are moved where their pool has any room.
+# a code has ``width``. Sessions are moved where their pool has any room.
 
 
 BLOCK = 64

@@ -1,9 +1,8 @@
 """Update of a single row (docs/model.md#row-factors, docs/model.md#memberships).
 
-The data part is gathered anew from the row's history, the posterior is solved for against today's
-communities, and the communities' statistics change by what the row gives now less what it gave
-before. What it gave is kept with the row, to the bit, so that nothing drifts however long the
-stream.
+The data part is gathered from the row's history, and the posterior is solved for with the current
+communities. Statistics of the communities change by the row's new contribution minus its old one.
+Contributions are stored with the rows, so statistics do not drift.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ def gather_row(
 def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
     """List the communities that a row is weighed between, and return how many there are.
 
-    All of them whenever its ratings have grown by half since they last were, and now and then
-    without that; in between, those that it belongs to.
+    These are all communities if its ratings have grown by half since all were last considered, and
+    periodically; otherwise those that it belongs to.
     """
     communities = shared.natural_mean.shape[0]
     grown = 2 * own.count[i] >= 3 * own.judged[i]
@@ -237,7 +236,7 @@ def factorise_under(shared: Shared, c: int, d: int, memory: Scratch) -> None:
 def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
     """Find a row's communities and its mean, given G and h; return how many communities.
 
-    Nobody but forecasts looks at the row before it is published.
+    Only forecasts use the result before `publish`.
     """
     load_data(own, shared, rules, i, memory)
     free, pinned = shared.free, shared.pinned
@@ -267,7 +266,7 @@ def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
 # docs/model.md#squared-error
 @inner
 def count_error(total: Any, change: float) -> None:
-    """Add to the total of all errors, and forgetting the largest that was added or taken off."""
+    """Add a change to the total of all errors, and update the largest change."""
     total[0] += change
     total[1] = max(total[1], abs(change))
 
@@ -369,10 +368,10 @@ def store(own: Rows, shared: Shared, i: int, squares: float, memory: Scratch) ->
 
 @step
 def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> None:
-    """Put on record what a row gives to its communities, without moving the row.
+    """Store the contribution of a row to its communities, without changing the row.
 
     Its moments and memberships are given. What it has under each of its communities is found as
-    in a refresh, then moved, under all of them alike, so that its moments are what they were.
+    in a refresh, then shifted equally under all of them, so that its moments do not change.
     Of a row with one community that is its mean and second moment themselves.
     """
     free = shared.free

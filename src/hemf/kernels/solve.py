@@ -2,7 +2,7 @@
 
 A system Ax = y of order n is one float64 array of n rows: the upper triangle of A, y in the column
 after it, and padding to a multiple of `LANES` columns. A = UᵀD⁻¹U, where U has D on its diagonal:
-no roots, and one division for each row. What is below the diagonal is nobody's.
+no roots, and one division for each row. What is below the diagonal is not used.
 """
 
 from __future__ import annotations

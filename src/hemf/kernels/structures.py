@@ -71,7 +71,7 @@ class Prior(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Posterior of the rows, which is written, but for the noise."""
+    """Posterior of the rows; all but the noise is written."""
 
     noise: Float64Array
     """σ²/τ_i of each row."""
@@ -83,11 +83,11 @@ class Posterior(NamedTuple):
     errors: Float64Array
     """Σ_j υ_j E(r_ij - a·b)²."""
     hold: Annotated[Any, "boolean"]
-    """Leave the memberships as they are."""
+    """Keep the memberships."""
 
 
 class Features(NamedTuple):
-    """What features say of rows; without features, kernels are given None."""
+    """Effect of features on rows; None without features."""
 
     shift: Float64Matrix
     """f_i, where the prior of a row is centred: μ_d + f_i; (rows, order)."""
@@ -240,7 +240,7 @@ class Rows(NamedTuple):
     other: Int32Array
     code: Annotated[Any, "{C}[::1]"]
     sitting: Int32Array
-    """The history's lists; see `hemf.kernels.record`. Without moods there are no sittings."""
+    """The history's lists; see `hemf.kernels.record`. Without moods there are no sessions."""
     gram: Table
     moment: Table
     square: Float64Array
@@ -250,20 +250,20 @@ class Rows(NamedTuple):
     Where all are listed, the first two have no columns.
     """
     shift: Float64Matrix
-    """f_i, what features said of the row when it was last refreshed, (rows, order).
+    """f_i, the effect of features when the row was last refreshed, (rows, order).
 
     Without features, this and the next two have no columns.
     """
     base: Float64Matrix
-    """g_i, what those say that were given."""
+    """g_i, the effect of given features."""
     chosen: Float64Matrix
     """Σ_j M_j over what the row has rated; no columns without implicit features."""
     leverage: Float64Array
-    """c_i, what f_i is uncertain by in units of Σ,"""
+    """c_i, the uncertainty of f_i in units of Σ,"""
     information: Float64Array
     """and 1 - tr(P S_i)/L, the information weight at the last refresh of the row."""
     voice: Float64Matrix
-    """M_j of the other side's regression: what it says of a row there to have rated this one."""
+    """M_j of the other side's regression: the effect on its rows of having rated this row."""
 
 
 class Shared(NamedTuple):
@@ -336,9 +336,9 @@ class Rules(NamedTuple):
     window: Int64
     """Ratings listed of each row; -1 is all of them."""
     repeats: Int64
-    """Whether another rating of a pair counts beside the earlier ones."""
+    """Whether another rating of a pair counts in addition to the earlier ones."""
     renewal: Float64
-    """How much more a rating weighs than one, in sums of pairs that are rated again and again."""
+    """Additional weight of a rating in sums of pairs that are rated repeatedly."""
     least_share: Float64
     """Communities with less of a row are left out."""
     thorough: Int64
@@ -347,28 +347,28 @@ class Rules(NamedTuple):
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
     nothing where not every rating is listed."""
     moods: Table
-    """E o and Var o of each sitting: `hemf.kernels.moods`. Without moods, no rows."""
+    """E o and Var o of each session: `hemf.kernels.moods`. Without moods, no rows."""
 
 
 class Sittings(NamedTuple):
-    """Sittings of raters while ratings arrive; see `hemf.kernels.moods`.
+    """Sessions of raters while ratings arrive; see `hemf.kernels.moods`.
 
     Without moods none of it has an entry.
     """
 
     table: Table
-    """What is believed of each, (sittings, WIDTH)."""
+    """Posterior of each, (sessions, COLUMNS)."""
     moods: Table
     """The same as in `Rules`."""
     time: Int64Array
     links: Annotated[Any, "int32[:, ::1]"]
-    """The rater's sitting before, the one after, and the rater; -1 is none."""
+    """The rater's session before, the one after, and the rater; -1 is none."""
     last: Int64Array
-    """The latest sitting of each rater, or -1."""
+    """The latest session of each rater, or -1."""
     smoothed: Int64Array
     """Ratings that each rater had when all their moods were last brought to their optimum."""
     used: Int64Array
-    """How many sittings there are, in an array of one."""
+    """How many sessions there are, in an array of one."""
     prior: Float64Array
     """φ, τ² and γ²."""
 
@@ -405,7 +405,7 @@ class Scratch(NamedTuple):
     past_second: Vector
     shift: Float64Array
     moods: Float64Array
-    """Sums over raters that nobody asks for."""
+    """Sums over raters, which are not used."""
 
 
 def outer(mean: Any, second: Any) -> Outer:

@@ -1,4 +1,4 @@
-"""FittedModel: what is believed after learning, in the one form that every query reads.
+"""FittedModel: the result of learning, in the one form that every query reads.
 
 The batch state and the online state each present themselves as a `Component`. A query is a
 function of a `FittedModel`; it does not know how the model was learnt.
@@ -163,7 +163,7 @@ class FoundIds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """What is believed after learning. It is replaced, never changed, when more is learnt."""
+    """Result of learning. It is replaced, never changed, when more is learnt."""
 
     components: Mapping[str, Component]
     """Posteriors by kind of data; today of "ratings" alone."""

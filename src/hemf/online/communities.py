@@ -27,7 +27,7 @@ SEVERAL = 0.05  # share of a side's rows that must be in the second largest of t
 
 
 def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda only: None) -> bool:
-    """Drop empty communities, merge those that are alike, and sort them by size.
+    """Drop empty communities, merge similar ones, and sort them by size.
 
     ``announce`` is called with the names of the `RowArrays` that will change.
     """
@@ -183,7 +183,7 @@ def find_split(side: Side, store: RowStore, rows: Int64Array) -> Split | None:
 def split_gains(
     statistics: Statistics, prior: Prior, splits: list[tuple[int, Float64Array]], *, tied: bool
 ) -> Float64Array:
-    """By how much the bound rises with each split: a community, and the sums that leave it."""
+    """Return the gain of the bound by each split: a community, and the statistics that leave it."""
     after = [_split(statistics, d, given, tied=tied) for d, given in splits]
     now = community_evidence(statistics, prior)
     if tied:

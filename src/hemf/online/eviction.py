@@ -15,7 +15,7 @@ from hemf.online.store import History, RowStore, row_of_each
 ROUNDING = 100  # units in the last place that may be off after many sums
 MAX_STRETCH = 2.0  # of a direction, each time that sums are rotated
 LONG = 500.0  # refreshes of each row after which sums are no longer rotated
-REPEATED_LONG = 250.0  # the same, where pairs are rated again and again
+REPEATED_LONG = 250.0  # the same, where pairs are rated repeatedly
 ROTATION_RIDGE = 1e-4  # of the mean square of factors; without evidence, they stay
 
 
@@ -88,16 +88,15 @@ def by_pair(name: str, indptr: Int64Array, others: Int32Array) -> tuple[Int64Arr
 def rotate_sums(state: OnlineState, name: str) -> None:
     """Rotate the other side's sums as the factors of this side move, if that is due.
 
-    An evicted rating was summed up with the factors of its time. While directions still open and
-    turn, those of today are, for all rows alike, about a linear map of those: n ≈ M n'. It is found
-    by regression over the ratings, and G → M G Mᵀ, h → M h.
+    An evicted rating was summed with the factors of its time. While directions open and rotate,
+    the current factors of all rows are approximately a linear map of those: n ≈ M n'. M is found
+    by regression, weighted by the number of ratings; then G → M G Mᵀ, h → M h.
 
-    Where sums follow every move, long streams of pairs rated again and again break down; where
-    they follow none, they do not. A likely reason: if items move by M, users answer with M⁻ᵀ,
-    predictions stay, and items' sums that follow the users move the items by M once more, so that
-    nothing holds factors in place. A small constant friction only delays that. So sums follow a
-    part 1 - f of a move, and f grows to 1 with the number of refreshes. Short streams learn faster
-    without friction.
+    If sums follow every move, long streams of repeatedly rated pairs diverge. A likely reason: if
+    items move by M, users move by M⁻ᵀ, predictions stay, and items' sums that follow the users move
+    the items by M again, so that nothing holds factors in place. A small constant friction only
+    delays that. So sums follow a part 1 - f of a move, and f grows to 1 with the number of
+    refreshes. Short streams learn faster without friction.
     """
     store = state.stores[name]
     if not state.clocks.due("rotation", name):
@@ -128,9 +127,8 @@ def rotate_sums(state: OnlineState, name: str) -> None:
 def limit_stretch(move: Float64Array) -> Float64Array:
     """Return a map that stretches no direction by more than `MAX_STRETCH`.
 
-    A direction that opens grows from almost nothing. Sums hold the uncertainty of factors beside
-    their squares, and that has not grown alike: stretched with them it would dominate, and the
-    other side's answer would amplify it.
+    A direction that opens grows from almost zero. Sums hold the uncertainty of factors besides
+    their squares, and the uncertainty grows less: stretched with the squares it would dominate.
     """
     left, stretch, right = np.linalg.svd(move)
     return np.asarray((left * np.minimum(stretch, MAX_STRETCH)) @ right)

@@ -1,13 +1,12 @@
-"""Features of rows that learn online: what they say follows the ratings, and is learnt again.
+"""Features of rows online: their effect is updated with the ratings, and learnt again.
 
-What features say of a row, f_i, changes with each of its ratings (`hemf.model.features`). Where
-all ratings are on record, the regression is fitted again whenever so many ratings have been learnt
-that its cost for each of them stays the same, and whenever all rows of a side have been refreshed
-at once, as in a sweep. What rows have given to their communities follows exactly. With a shorter
-history there is nothing to fit it to: it stays as it was, and tells of what arrives.
+The effect f_i of the features of a row changes with each of its ratings (`hemf.model.features`).
+With a full history the regression is fitted again after so many ratings that its cost for each
+rating is constant, and whenever all rows of a side are refreshed at once, as in a sweep. The
+contributions of rows to their communities are updated exactly. With a shorter history the
+regression stays that of the fit, and is applied to new ratings and rows.
 
-What V leaves uncertain of a row, c_i, is that of the last time C was found; a newcomer's is what it
-is on average.
+The leverage c_i of a row is as of the last update of C; that of a new row is the mean.
 
 A row counts with the features that it had when it was last refreshed, or its side regressed.
 """
@@ -40,7 +39,7 @@ CHUNK = 16_384  # rows whose parts are turned to double precision at a time
 
 
 def adopt(state: OnlineState) -> None:
-    """Go on from the regressions of a fit; rows have given nothing to communities yet."""
+    """Continue from the regressions of a fit; communities have no contributions of rows yet."""
     for name, side in state.sides.items():
         if side.regression is not None:
             state.features[name] = RowFeatures(given_part(side.regression.design))
@@ -52,7 +51,7 @@ def adopt(state: OnlineState) -> None:
 
 
 def speak(state: OnlineState, name: str, regression: Regression) -> None:
-    """Write what a regression says of the rows as they are."""
+    """Write the effects of features on the current rows."""
     store, words = state.stores[name], regression.coefficient_blocks
     store.base[:] = state.features[name].together(store.n_rows) @ words.given
     chosen = np.zeros((store.n_rows, 0))
@@ -81,7 +80,7 @@ def postpone(state: OnlineState, name: str) -> None:
 
 
 def learn(state: OnlineState, name: str) -> bool:
-    """Bring C and the λ_b to their optimum, or nearer to it, where all rows are fresh.
+    """Bring C and the λ_b to their optimum, or nearer to it, after a refresh of all rows.
 
     Return whether that changes the rows. Where rows and columns are many, but batch fits factorise
     a matrix of them nevertheless, C and the λ_b stay as the last fit left them.
@@ -100,7 +99,7 @@ def learn(state: OnlineState, name: str) -> bool:
 
 
 def regress(state: OnlineState, name: str) -> None:
-    """Bring M to its optimum for the rows as they are, or nearer to it; all else follows."""
+    """Bring M to its optimum for the current rows, or nearer to it; update what depends on it."""
     side = state.sides[name]
     if side.regression is None or not state.is_complete:
         return
@@ -123,7 +122,7 @@ def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
 
 
 def _take(state: OnlineState, name: str, regression: Regression) -> None:
-    """Let rows and communities follow another regression."""
+    """Update rows and communities for another regression."""
     side, store = state.sides[name], state.stores[name]
     keep(state, name)
     keep(state, OTHER[name], only=["voice"])
@@ -157,7 +156,7 @@ def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> De
 
 
 def extended(before: Regression, design: Design, leverage: Float64Array) -> Regression:
-    """Return the same belief of a design with more columns at the end of blocks, and other rows.
+    """Return the posterior for a design with more columns at the end of blocks, and other rows.
 
     New columns are at their prior, and new rows hold no information about V;
     ``leverage`` is what it leaves uncertain of all rows.
@@ -213,7 +212,7 @@ def move_parts(store: RowStore, change: Float64Array) -> None:
 
 
 def look(state: OnlineState, name: str) -> None:
-    """See what features say of rows on average: that is what newcomers are expected to be like."""
+    """Compute the average effect of features, which is expected of new rows."""
     features, store = state.features[name], state.stores[name]
     here = (store.listed >= 0).any(axis=1)
     rows = here if here.any() else slice(None)
@@ -225,7 +224,7 @@ def look(state: OnlineState, name: str) -> None:
 
 
 def look_again(state: OnlineState, name: str) -> None:
-    """Do so once as many rows have been refreshed as there are."""
+    """Call `look` again after as many refreshes as there are rows."""
     if name in state.features and state.clocks.due("rests", name):
         look(state, name)
 
@@ -242,7 +241,7 @@ def expect(state: OnlineState, name: str, first: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------
-# Features that come after the fit: of rows that are known, and of those that may come.
+# Features given after the fit, of known rows and of newcomers.
 
 
 More = dict[str, tuple[list[Any], csr_array]]
@@ -250,7 +249,7 @@ More = dict[str, tuple[list[Any], csr_array]]
 
 
 def read_more(model: FittedModel | None, features: dict[str, Any]) -> More:
-    """Encode features as those of the fit were; labels that were not there say nothing."""
+    """Encode features as those of the fit were; labels that are new are ignored."""
     more = {}
     for side, table in features.items():
         if table is not None:

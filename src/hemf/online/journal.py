@@ -53,7 +53,7 @@ _stamps = itertools.count(1)
 
 
 class Journal:
-    """Functions that put things back, in the order in which the things were changed.
+    """Undo functions, in the order of the changes.
 
     >>> journal, numbers = Journal(), {"a": 1}
     >>> journal.add(mappings_of([numbers]))
@@ -65,11 +65,11 @@ class Journal:
 
     def __init__(self) -> None:
         self.is_open = True
-        """Whether what changes is to be kept."""
+        """Whether changes are recorded."""
         self._undo: list[Undo] = []
         self._whole: dict[Any, Any] = {}
         self.stamp = next(_stamps)
-        """Number of its own that rows get which are kept: `hemf.kernels.undo`."""
+        """Unique number that marks rows which were copied: `hemf.kernels.undo`."""
         self._buffer: Buffer | None = None
         self._was_undone = False
 
@@ -90,7 +90,7 @@ class Journal:
         return buffer, at
 
     def _new_buffer(self, size: int, least: int) -> Buffer:
-        """Go on in another buffer; whoever puts things back holds the one before."""
+        """Continue in another buffer; undo functions keep a reference to the old one."""
         buffer = None
         with suppress(IndexError):
             buffer = _spare.pop()
@@ -105,7 +105,7 @@ class Journal:
         self._undo.append(undo)
 
     def once(self, key: Any, owner: Any) -> bool:
-        """Whether it is the first time since the last `mark` that this is asked of an owner."""
+        """Whether this is the first call with this key and owner since the last `mark`."""
         key = id(owner), key
         if key in self._whole:
             return False
@@ -113,11 +113,11 @@ class Journal:
         return True
 
     def has(self, key: Any, owner: Any) -> bool:
-        """Whether `once` was asked this since the last `mark`."""
+        """Whether `once` was called with this key and owner since the last `mark`."""
         return (id(owner), key) in self._whole
 
     def mark(self) -> int:
-        """Return a place to go back to; what changes from now on is kept once more."""
+        """Return a place to go back to; later changes are recorded again."""
         self._forget_kept()
         return len(self._undo)
 
@@ -125,7 +125,7 @@ class Journal:
         self._whole, self.stamp = {}, next(_stamps)
 
     def close(self) -> None:
-        """Let everything stay as it is now."""
+        """Accept all changes; nothing can be undone after this."""
         self.is_open = False
         self._undo, self._whole = [], {}
         buffer = vars(self).pop("_buffer", None)  # in one step: it must not be given back twice
@@ -284,7 +284,7 @@ class ModelHolder(Generic[Content]):
         self.state = self.state[0], call
 
     def commit(self, content: Content) -> None:
-        """Replace the content, and let no call be pending: in one step."""
+        """Replace the content and clear the pending call, in one step."""
         self.state = content, None
 
     def idle_content(self) -> Content | None:
@@ -380,7 +380,7 @@ class Call(Generic[Content]):
         return bool(self._steps.gi_running) and not self._is_lost
 
     def after_fork(self) -> bool:
-        """Return whether the call goes on in a forked process, which has only this thread."""
+        """Return whether the call continues in a forked process, which has only this thread."""
         self._is_lost = self._thread != threading.get_ident()
         return self.is_running
 

@@ -57,14 +57,14 @@ from hemf.online.updates import (
 )
 
 Tables: TypeAlias = dict[str, tuple[AnyArray, ...]]
-"""Each side's indptr, indices and codes, oldest first, and sittings where there are moods."""
+"""Each side's indptr, indices and codes, oldest first, and sessions where there are moods."""
 Change: TypeAlias = Callable[[OnlineState], bool]
 Pass: TypeAlias = Callable[[OnlineState], None]
 
 START_NOISE = 0.5
 START_SCALE = 0.1
 RESTART_SWEEPS = 10
-RESTART_PASSES = 5  # over all rows, before a fresh state is compared with the one there is
+RESTART_PASSES = 5  # over all rows, before a new state is compared with the current one
 RESTART_WIDE = 0.3
 MAX_HELD_BACK = 2000  # ratings that jumps are judged by
 SURE = 2  # passes of a state without a jump
@@ -307,9 +307,9 @@ def try_jump(
 ) -> bool:
     """Make a jump if it pays, and return whether it did.
 
-    ``jump`` changes a state and returns whether there was anything to change; ``settle`` lets the
-    rows follow, ``at_least`` so many times before the jump is judged, and up to ``passes`` times
-    until it pays. Neither may change the ratings on record.
+    ``jump`` changes a state and returns whether there was anything to change. ``settle`` updates
+    the rows: ``at_least`` so many times before the jump is judged, and up to ``passes`` times until
+    it pays. Neither may change the ratings on record.
     """
     control, held_back = without_some(state)
     trial = copied(control)

@@ -1,4 +1,4 @@
-"""A state that learns online, made of a fitted one: at the end of the fit where it can be."""
+"""Online learning from a fitted model or from nothing: `partial_fit` and `predict_then_learn`."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def prepare(
     centre: float,
     options: OnlineOptions,
 ) -> Learner | None:
-    """Return what the first `partial_fit` goes on from, made at the end of a fit.
+    """Return the state that the first `partial_fit` starts from, made at the end of a fit.
 
-    Sorting the ratings and putting on record what rows give takes time that grows with the
-    ratings. The first call of `partial_fit` does it instead where it would take more than
-    `MAX_PREPARED` bytes, or much of the memory that is available, or where nothing has learnt
-    online on this machine yet, so that its code would have to be compiled.
+    Sorting the ratings and storing the contributions of rows takes time that grows with the
+    ratings. It is left to the first call of `partial_fit`, and None is returned, if it would take
+    more than `MAX_PREPARED` bytes or much of the available memory, or if its kernels would have to
+    be compiled.
     """
     size, there = _online_bytes(fitted), available_bytes()
     if size > MAX_PREPARED or (there is not None and MARGIN * size > there):
@@ -93,9 +93,9 @@ def _online_bytes(fitted: BatchState) -> int:
 
 
 def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOptions) -> Learner:
-    """Return a state that goes on from a fit, and the ids of its rows; the fit stays as it is.
+    """Return a state that continues from a fit, and the ids of its rows; the fit is unchanged.
 
-    What it draws at random, it draws from a generator that is given to it later.
+    The caller replaces its random generator.
     """
     book, moods = RatingBook(), None
     if fitted.moods is not None:
@@ -131,7 +131,7 @@ def suits(prepared: Learner, wanted: OnlineOptions) -> bool:
 def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:
     """Each side's ratings as compressed rows of codes, oldest first where times are known.
 
-    Where raters have moods, with the sitting of each.
+    With moods, the session of each rating is added.
     """
     users, items, values = data.triples()
     codes = book.codes(values)
@@ -190,8 +190,8 @@ class Settings(NamedTuple):
 def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) -> Learner:
     """Return a learner that continues from a fit, or starts from nothing.
 
-    ``values`` are ratings that may be looked at to begin with. Whatever the learner will do can
-    be undone with the journal.
+    A start from nothing takes the scale of ratings from ``values``. Whatever the learner changes
+    can be undone with the journal.
     """
     options = settings.online
     if fit is not None and fit.learner is not None:
@@ -540,7 +540,7 @@ class _Block(NamedTuple):
 
 @dataclass
 class _Stream:
-    """Ratings on their way into a learner, one after the other."""
+    """Ratings that are learnt one after the other."""
 
     learner: Learner
     arrivals: dict[str, Arrivals]
@@ -570,7 +570,7 @@ class _Stream:
         return cls(learner, arrivals, draws)
 
     def rows(self, part: slice) -> dict[str, Int64Array]:
-        """Return the rows of a part of a stream; ids get them as they come.
+        """Return the rows of a part of a stream; new ids get new rows.
 
         How many will come must not show in any forecast before. So what is computed whenever there
         are refreshes enough for the rows is computed before there are more of them, and where rows
@@ -665,7 +665,7 @@ def take_more(
 def introduce(
     all_given: Mapping[str, GivenFeatures], learner: Learner, before: dict[str, int]
 ) -> None:
-    """Give the rows that were added since there were so many what is known of their ids."""
+    """Give rows beyond the first ``before`` of their side the features of their ids."""
     for side, given in all_given.items():
         ids = _ids(learner, side)
         if len(ids) > before[side] and len(given.newcomers):
@@ -680,7 +680,7 @@ def introduce(
 def _joined(
     given: GivenFeatures, rows: Vocabulary, new: list[Any], encoded: csr_array
 ) -> GivenFeatures:
-    """Return newcomers with more of them; those that have become rows since are left out."""
+    """Add newcomers; those that have become rows since are left out."""
     ids = given.newcomers.ids.tolist()
     again = set(new)
     stay = np.array([id not in again and id not in rows for id in ids], bool)

@@ -1,4 +1,4 @@
-"""Moods of raters while ratings arrive: their sittings, and q(l, g) of each.
+"""Moods of raters online: their sessions, and q(l, g) of each.
 
 `hemf.kernels.moods` has the arithmetic. q(l, g) is always a distribution, wherever rows and prior
 have moved since, so that the bound can be computed at any time.
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from hemf.kernels.structures import Sittings
 
 
-MIN_ROOM = 16  # sittings or raters
+MIN_ROOM = 16  # sessions or raters
 
 
 class Listed(Protocol):
-    """Ratings of one side, each with the number of its sitting."""
+    """Ratings of one side, each with the number of its session."""
 
     sitting: Int32Array
     """In place, with room for more ratings."""
 
     def sittings(self) -> Int32Array:
-        """Return the sitting of each rating."""
+        """Return the session of each rating."""
 
 
 @dataclass
 class OnlineMoods:
-    """Sittings, raters' latest ones, and the prior; see `hemf.kernels.structures.Sittings`."""
+    """Sessions, the latest of each rater, and the prior; see `hemf.kernels.structures.Sittings`."""
 
     table: Array
     moods: Array
@@ -68,7 +68,7 @@ class OnlineMoods:
 
     @classmethod
     def adopt(cls, moods: Moods, dtype: npt.DTypeLike) -> OnlineMoods:
-        """Take over the moods of a batch fit, whose sittings keep their numbers."""
+        """Take over the moods of a batch fit, whose sessions keep their numbers."""
         new, indptr, times = cls.none(dtype, moods.prior), moods.indptr, moods.times
         posterior = moods.posterior
         at, n = _columns(), times.size
@@ -109,7 +109,7 @@ class OnlineMoods:
     # -- room ------------------------------------------------------------------------------------
 
     def add_raters(self, n: int) -> None:
-        """Add raters without sittings."""
+        """Add raters without sessions."""
         count, known = self.n_raters + n, self.last.size
         if count > known:
             self.last = with_room(self.last, known, count)
@@ -118,11 +118,11 @@ class OnlineMoods:
         self.n_raters = count
 
     def has_room(self, n: int) -> bool:
-        """Whether there is room for n more sittings."""
+        """Whether there is room for n more sessions."""
         return bool(self.used[0] + n <= self.time.size)
 
     def keep(self, raters: Int64Array | None = None) -> Undo:
-        """Return a function that restores the sittings of these raters, or all."""
+        """Return a function that restores the sessions of these raters, or all."""
         n, every = int(self.used[0]), self.n_raters
         believed, of_raters = [self.table, self.moods, self.links], [self.last, self.smoothed]
         if raters is None:
@@ -144,7 +144,7 @@ class OnlineMoods:
         return undo
 
     def mark(self) -> Undo:
-        """Return a function that restores all but the content of sittings.
+        """Return a function that restores all but the content of sessions.
 
         Raters added in the meantime are removed.
         """
@@ -161,7 +161,7 @@ class OnlineMoods:
         return undo
 
     def reserve(self, n: int, histories: Sequence[Listed]) -> None:
-        """Make room for n more sittings; unused ones are removed first."""
+        """Make room for n more sessions; unused ones are removed first."""
         if self.has_room(n):
             return
         self.compact(histories)
@@ -169,7 +169,7 @@ class OnlineMoods:
             self.make_room(2 * (int(self.used[0]) + n))
 
     def compact(self, histories: Sequence[Listed]) -> None:
-        """Remove sittings that belong to no rater and to no rating on record."""
+        """Remove sessions that belong to no rater and to no rating on record."""
         n, at = int(self.used[0]), _columns()
         kept = self.links[:n, at.RATER] >= 0
         for history in histories:
@@ -193,7 +193,7 @@ class OnlineMoods:
             history.sitting[:] = number[np.clip(history.sitting, -1, n - 1)]
 
     def leave_latest(self) -> None:
-        """Unlink all but the latest sitting of each rater."""
+        """Unlink all but the latest session of each rater."""
         at, n = _columns(), int(self.used[0])
         last = self.last[: self.n_raters]
         last = last[last >= 0]
@@ -230,7 +230,7 @@ class OnlineMoods:
             raise ValueError("moods: the sittings of a rater are not one after the other")
 
     def make_room(self, room: int) -> None:
-        """Make room for as many sittings altogether."""
+        """Make room for as many sessions altogether."""
         n = self.time.size
         if room > n:
             self.table, self.moods = with_room(self.table, n, room), with_room(self.moods, n, room)
@@ -247,14 +247,14 @@ class OnlineMoods:
         self.moods[:n, at.SPREAD] = prior.variance + prior.extra
 
     def of(self, seats: AnyArray) -> tuple[Float64Array, Float64Array]:
-        """Mean and variance of the moods of these sittings."""
+        """Mean and variance of the moods of these sessions."""
         mean, spread = self.moods[seats].astype(np.float64).T
         return mean, spread
 
     def at(self, users: Int64Array, when: Int64Array) -> tuple[Float64Array, Float64Array]:
         """Mean and variance of these users' moods at these times; -1 is a stranger.
 
-        See `hemf.model.moods.mood_at`. Where not every rating is listed, only the latest sitting
+        See `hemf.model.moods.mood_at`. Where not every rating is listed, only the latest session
         of each rater is known.
         """
         from hemf.kernels.moods import places
@@ -274,7 +274,7 @@ class OnlineMoods:
         return mood_at(self.prior, posterior, indptr, times, users, when, place)
 
     def _chains(self) -> tuple[Int64Array, Int64Array]:
-        """Return sittings by rater and time, and where each rater's begin and the last end."""
+        """Return sessions by rater and time, and where each rater's begin and the last end."""
         rater = self.links[: int(self.used[0]), _columns().RATER]
         there = np.flatnonzero(rater >= 0)
         order = there[np.lexsort((self.time[there], rater[there]))]
@@ -290,7 +290,7 @@ class OnlineMoods:
         return np.asarray(one * other / (half + np.sqrt(half**2 + one * other)))
 
     def divergence(self, *, complete: bool) -> float:
-        """KL(q(l, g) ‖ p(l, g)) of the sittings that belong to a rater.
+        """KL(q(l, g) ‖ p(l, g)) of the sessions that belong to a rater.
 
         Unless they are ``complete`` they are the latest, with p(l) as it was predicted for them.
         """

@@ -45,7 +45,7 @@ def check_on_record(
 ) -> None:
     """Raise DataError for removed or previous ratings that are not the ones in the history.
 
-    A pair that is not listed may have been rated long ago, unless all are kept.
+    Pairs that are not listed are an error only with a full history.
     """
     said = np.flatnonzero(~np.isnan(values))
     if not said.size or state.window == 0:
@@ -224,7 +224,7 @@ def has_rated(state: OnlineState, user: int, item: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------
-# Ids that get rows as they come, and ratings that are far from all others.
+# Rows of new ids, and ratings that are far from all others.
 
 
 MAX_DISTANCE = 1e9  # standard deviations
@@ -236,7 +236,7 @@ class Arrivals:
     def __init__(self, ids: Vocabulary, coded: CodedIds) -> None:
         self._ids = ids
         self._coded = coded
-        self._rows = np.empty(0, np.int64)  # of the distinct ids that have come so far
+        self._rows = np.empty(0, np.int64)  # of the distinct ids so far
 
     def rows(self, state: OnlineState, name: str, part: slice) -> Int64Array:
         """Return the rows of a part of the stream, the parts being asked for in order."""

@@ -1,4 +1,4 @@
-"""Sessions of raters while ratings arrive: which ratings belong to one, and their moods."""
+"""Sessions of raters online: which ratings belong to one, and their moods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not 
 
 
 class Seats(NamedTuple):
-    """The sittings of a batch's ratings; empty without moods."""
+    """The sessions of a batch's ratings; empty without moods."""
 
     now: Int64Array
     before: Int64Array
@@ -33,7 +33,7 @@ def find_sittings(
     ratings: tuple[Int64Array, Int64Array, Int64Array, Int64Array],
     times: Int64Array | None,
 ) -> Seats:
-    """Find the sittings of ratings (users, items, codes, previous codes), and begin new ones.
+    """Find the sessions of ratings (users, items, codes, previous codes), and add new ones.
 
     Where not every rating is kept, moods are filtered at once, in the order of time.
     """
@@ -87,7 +87,7 @@ def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False)
 
 
 def record_moods(state: OnlineState) -> None:
-    """Compute what smoothing needs of the ratings on record; no mood changes."""
+    """Compute the sums over ratings that smoothing needs; no mood changes."""
     from hemf.kernels.moods import LEVEL, LEVEL_SPREAD
 
     moods = state.moods
@@ -114,8 +114,8 @@ def learn_moods(state: OnlineState) -> None:
 def _open_moods(state: OnlineState, moods: OnlineMoods) -> None:
     """Restart a prior of moods that has closed, where that raises the bound.
 
-    What factors have explained of a few sittings leaves nothing for moods, and from almost nothing
-    their variances would never grow back.
+    With few sessions the factors may explain all of the moods. The variances would not grow again
+    from almost zero.
     """
     start, prior = MoodPrior(), moods.prior
     if prior.variance + prior.extra >= CLOSED * (start.variance + start.extra):

@@ -1,4 +1,4 @@
-"""The state of online learning: what is believed, what is on record, and how kernels take it.
+"""The state of online learning: posterior, ratings on record, and the arguments of kernels.
 
 Functions that write to rows, histories or moods in place announce it first by one of the ``keep``
 functions, so that a call can be undone (`hemf.online.journal`).
@@ -61,8 +61,8 @@ PLENTY = 20.0  # ratings for each unknown
 RENEWAL = 1.0  # of sums that began with poor factors
 CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found again each time
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
-PATIENCE = {"user": 0.0, "item": 0.05}  # part of a row's ratings that wait until it is refreshed
-UNLISTED = 2.0  # times as many, where none is kept: a refresh finds nothing but these to learn from
+PATIENCE = {"user": 0.0, "item": 0.05}  # share of new ratings above which a row is refreshed
+UNLISTED = 2.0  # times as many without history: a refresh learns from these alone
 
 
 @dataclass
@@ -133,7 +133,7 @@ def variance_solver(regression: Regression) -> ridge.Solver | None:
 
 @dataclass
 class OnlineState:
-    """What is believed, and what is on record."""
+    """Posterior and ratings on record."""
 
     sides: dict[str, Side]
     stores: dict[str, RowStore]
@@ -149,7 +149,7 @@ class OnlineState:
     is_buffering: bool = False
     """Whether every rating is still kept although the history keeps fewer later."""
     renewal: float = RENEWAL
-    """How much more new ratings of pairs rated again and again weigh in sums: `kernels.record`."""
+    """Additional weight of new ratings in sums of repeatedly rated pairs: `kernels.record`."""
     start_scale: float = 0.0
     """Scale of the random factors of new rows, while nothing is learnt yet."""
     sweeps: int = 0
@@ -294,7 +294,7 @@ class OnlineState:
         return self
 
     def current_moments(self, name: str) -> Moments:
-        """Moments of a side's rows; those without a rating are what their features say."""
+        """Moments of a side's rows; those without a rating are predicted from their features."""
         set_newcomers(self, name)
         return self.sides[name].moments
 
@@ -479,7 +479,7 @@ def keep_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
 
 
 def keep_sittings(state: OnlineState) -> None:
-    """Announce that sittings will be renumbered."""
+    """Announce that sessions will be renumbered."""
     journal = _open_journal(state)
     if journal is not None:
         keep_moods(state)
@@ -663,7 +663,7 @@ def community_arguments(side: Side) -> dict[str, Any]:
 
 
 def patience(state: OnlineState, name: str) -> float:
-    """Return what part of a row's ratings may wait until it is refreshed."""
+    """Return the share of new ratings above which a row is refreshed."""
     if state.options.thorough:
         return 0.0
     return PATIENCE[name] * (UNLISTED if state.window == 0 else 1.0)

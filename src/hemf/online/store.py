@@ -2,7 +2,7 @@
 
 A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, the
 position of its value in a `RatingBook`. With more than 65,536 different values codes take 4 bytes.
-Where raters have moods, each side also holds the number of the rating's sitting, 4 bytes.
+Where raters have moods, each side also holds the number of the rating's session, 4 bytes.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class History:
     code: Codes
     """Pool of the lists' codes, 16 bits each or, after `widen`, 32."""
     sitting: Int32Array
-    """Pool of the lists' sittings; empty without moods."""
+    """Pool of the lists' sessions; empty without moods."""
 
     def __init__(self, n_rows: int = 0, *, has_sittings: bool = False) -> None:
         self._lists: Int64Array = np.zeros((3, n_rows), np.int64)
@@ -299,7 +299,7 @@ class History:
         return row_of_each(indptr), others.astype(np.int64), codes.astype(np.int64)
 
     def sittings(self) -> Int32Array:
-        """Return the sitting of each entry that `to_rows` returns; empty without moods."""
+        """Return the session of each entry that `to_rows` returns; empty without moods."""
         ends = np.cumsum(self.length)
         last = int(ends[-1]) if ends.size else 0
         return self._gathered(ends - self.length, last)[2]

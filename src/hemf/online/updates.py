@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Arguments: TypeAlias = "tuple[Rows, Rows, Rules]"
 
 NOISE_MEMORY = 20_000  # ratings over which σ² is averaged where none is kept
-NOISE_SAMPLE = 200  # ratings of a batch that are looked at for that
+NOISE_SAMPLE = 200  # ratings of a batch that are used for that
 LOW_NOISE = 1e-3  # of the ratings' variance, below which rounding may matter
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
 RECENT_ROWS = 2048  # rows among which a new community is searched
@@ -291,7 +291,7 @@ def refresh(
 ) -> None:
     """Bring these rows, then the communities of their side, to their optimum.
 
-    ``arguments`` are both sides' rows and the rules as kernels take them, if they are at hand.
+    ``arguments`` are both sides' rows and the rules as kernels take them, if the caller has them.
     """
     is_all = rows.size == state.stores[name].n_rows
     refresh_rows(state, name, rows, learn, arguments)
@@ -334,7 +334,7 @@ def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
 
 
 def record_parts(state: OnlineState, name: str) -> None:
-    """Compute what the rows of a side give to their communities; no row changes."""
+    """Compute the contributions of a side's rows to their communities; no row changes."""
     store, common = state.stores[name], online.shared(state, name)
     own, other = online.pair(state, name)
     memory = online.scratch(state, name, own, common)
@@ -385,9 +385,9 @@ def converge(state: OnlineState) -> None:
 def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) -> None:
     """Bring the noise scales of a side and their prior to their optimum.
 
-    The errors on record are those of each row's last refresh. Unless all rows are fresh, others
-    have moved since, and where the bound is known it is better to trust the scales: each was at its
-    optimum then, and their prior follows from them alone.
+    The errors on record are those of each row's last refresh. Unless all rows were just refreshed,
+    others have changed since. Then, where the total error is known, the scales are kept, since each
+    was at its optimum, and only their prior is learnt.
     """
     side, store = state.sides[name], state.stores[name]
     if side.noise_scales is None or state.options.evb is None:
@@ -491,7 +491,7 @@ def _learn_prior(state: OnlineState, name: str, *, scale: bool = True) -> bool:
 
 
 def search(state: OnlineState, name: str) -> None:
-    """Search for a community among the rows refreshed of late."""
+    """Search for a new community among the rows refreshed recently."""
     side, store = state.sides[name], state.stores[name]
     if not state.clocks.due("search", name):
         return
@@ -674,7 +674,7 @@ def is_opening_due(state: OnlineState) -> bool:
         return False
     if state.seen < clocks.due_at.get(("directions", ""), 0.0):
         return False
-    if state.has_plenty:  # ratings of pairs that are rated again and again are no test either
+    if state.has_plenty:  # repeated ratings of the same pairs are no test either
         return False
     opened_at = max(clocks.ratings.get("directions", 0), FIRST_RESTART)
     missing = GROWTH * opened_at - state.n_ratings

@@ -97,9 +97,9 @@ def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
     model, learner = fit.model, fit.learner
     state, held_out = model.state, model.held_out
     sides = state.sides if learner is None else learner.state.current_sides()
-    # What is learnt online is kept in the order it came, among what is needed to go on.
+    # Ratings learnt online are stored in their order, with the online state.
     ratings = model.record.ratings if learner is None else _no_ratings(learner.users, learner.items)
-    if held_out is not None and learner is not None:  # users and items may have come since
+    if held_out is not None and learner is not None:  # users and items may have been added since
         held_out = Ratings.from_any(held_out, users=learner.users, items=learner.items)
     members: Members = {}
     manifest = {
@@ -122,7 +122,7 @@ def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
             side: describe_given(given, side, members) for side, given in model.features.items()
         },
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
-        # What is learnt online has them among what is needed to go on.
+        # Moods learnt online are stored with the online state.
         "moods": _describe_moods(state.moods, members) if isinstance(state, BatchState) else None,
         "online": learner and describe_online(learner.state, members),
         "coupled": model.coupled,
@@ -153,11 +153,11 @@ def check_ids(ratings: Ratings) -> None:
 def load_model(path: str | os.PathLike[str]) -> tuple[Form, Fit]:
     """Read the parameters and the fit that `save_model` wrote.
 
-    Anything else, a damaged file and one of a newer format are a `ModelFileError`.
+    Raise `ModelFileError` if it is another kind of file, is damaged or has a newer format.
     """
     with _opened(path) as archive:
         manifest = _read_manifest(archive, str(path))
-        archive.check_sums()  # before any of it is believed
+        archive.check_sums()  # before any of it is used
         params = {name: decoded(form) for name, form in manifest["params"].items()}
         return params, _fit_of(_read_parts(archive, manifest), archive, manifest)
 
@@ -519,7 +519,7 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
 def check_rated(sides: dict[str, Side], *, is_online: bool) -> None:
     """Check that implicit features are of the rows of the other side.
 
-    Online, rows may have come since the features' coefficients were learnt.
+    Online, rows may have been added since the features' coefficients were learnt.
     """
     for name, other in (SIDES, SIDES[::-1]):
         regression = sides[name].regression

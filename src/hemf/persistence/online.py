@@ -1,4 +1,4 @@
-"""The part of a model file that holds what a model needs to go on learning online."""
+"""The part of a model file that holds what a model needs to continue learning online."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def _restore_options(form: Form) -> OnlineOptions:
     require(whole, "an option of online learning is not a whole number")
     repeats = isinstance(options.counts_repeats, bool)
     require(repeats, "whether repeats count is neither true nor false")
-    # Compiled code believes them.
+    # Compiled code does not check them.
     require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
     require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")
     numbers = [*options.forgetting.values(), options.least_share, options.refresh]
@@ -479,7 +479,7 @@ def _restore_rest(at: str, number: int, order: int, archive: Archive) -> Unknown
 
 
 # ------------------------------------------------------------------------------------------------
-# The part of a model file that holds raters' moods: what ratings and their times do not tell.
+# The part of a model file that holds raters' moods.
 
 
 _SITTINGS = ("table", "moods", "time", "links")
@@ -499,7 +499,7 @@ def describe_online_moods(moods: OnlineMoods | None, members: Members) -> Form |
 
 
 def restore_online_moods(form: Form, users: Side, archive: Archive) -> OnlineMoods:
-    """Make moods again of what `describe_online_moods` told of."""
+    """Restore the moods that `describe_online_moods` described."""
     from hemf.model.moods import MoodPrior
 
     prior = restored(MoodPrior, form["prior"], archive)
@@ -520,12 +520,12 @@ def restore_online_moods(form: Form, users: Side, archive: Archive) -> OnlineMoo
 
 
 def restore_sittings(history: History, moods: OnlineMoods, name: str, archive: Archive) -> None:
-    """Give the ratings of a history, which is fresh from the file, their sittings again."""
+    """Restore the sessions of the ratings of a history read from a file."""
     sittings, n = archive.array(f"online/{name}/sittings.npy"), int(moods.used[0])
     right = sittings.dtype == np.int32 and sittings.shape == history.other.shape
     # What is out of range here would be out of bounds in compiled code.
     if not right or (sittings.size and not 0 <= int(sittings.min()) <= int(sittings.max()) < n):
-        raise ValueError(f"{name}: a rating is of a sitting that is not there")
+        raise ValueError(f"{name}: a rating has a session that does not exist")
     history.sitting, history.has_sittings = sittings.copy(), True
 
 

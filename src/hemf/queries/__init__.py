@@ -1,1 +1,1 @@
-"""What is asked of a fitted model."""
+"""Queries of a fitted model."""

@@ -166,7 +166,7 @@ def community_vectors(side: Side) -> Float64Array:
     """Full vector of each community's mean, pinned coordinate included, (D, total)."""
     vectors = np.ones((side.n_communities, side.layout.total))
     vectors[:, side.layout.free] = side.communities.mean
-    if side.regression is not None:  # and what features say of its members
+    if side.regression is not None:  # and the effect of features on its members
         share = side.membership / np.maximum(side.membership.sum(axis=0), 1e-12)
         vectors[:, side.layout.free] += share.T @ side.shift
     return vectors

@@ -53,9 +53,9 @@ class Explanation:
     user: Hashable
     item: Hashable
     known_user: bool
-    """False: no rating in training tells of the user, who is taken for a newcomer."""
+    """Whether the user has ratings; if not, the user is treated as a newcomer."""
     known_item: bool
-    """False: no rating in training tells of the item, which is taken for a new one."""
+    """Whether the item has ratings; if not, it is treated as a newcomer."""
     mean: float
     """The predicted rating, clipped to the rating range where there is one."""
     std: float
@@ -70,7 +70,7 @@ class Explanation:
     from_ratings: float
     """Sum of the contributions of all ratings of the user, those beyond ``reasons`` included."""
     from_features: float
-    """What features of the user, given or implicit, say; 0 where user or item is unknown."""
+    """Contribution of the user's features, given or implicit; 0 if user or item is unknown."""
     uncertainty: dict[str, float]
     """Shares of the variance: "noise" of the ratings, not knowing the "user" well, not knowing the
     "item" well, and "both" at once; the user's "mood", where raters have moods."""
@@ -255,7 +255,7 @@ def _strongest(
     model: FittedModel, user_row: int, item_row: int, contributions: Float64Array, n: int
 ) -> tuple[Reason, ...]:
     state = model.state
-    # The learning is from ratings less moods; people know what they gave.
+    # The model learns from ratings less moods; explanations show the ratings as given.
     rated, standardised = state.row_ratings("user", user_row, as_given=True)
     ratings = model.mean + model.scale * standardised
     chosen = np.argsort(-np.abs(contributions), kind="stable")[:n]
@@ -280,7 +280,7 @@ def _cosines(rows: NDArray[np.floating], vector: NDArray[np.floating]) -> Float6
 
 @dataclass(frozen=True)
 class _Belief:
-    """What is believed of one row, or of a newcomer: moments of its full vector, communities."""
+    """Posterior of one row or newcomer: moments of its full vector, and communities."""
 
     mean: Float64Array
     covariance: Float64Array

@@ -14,9 +14,9 @@ from hemf.evaluation import distribution
 from hemf.model.predictive import matched_freedom, pair_moments
 from hemf.model.state import FittedModel
 
-TAIL_SAMPLE = 20_000  # ratings whose tails are looked at
+TAIL_SAMPLE = 20_000  # ratings that the tail is estimated from
 MIN_FREEDOM = 5.0  # the fourth moment needs more than 4, and centres become too narrow
-MAX_FREEDOM = 200.0  # more cannot be told from a normal distribution
+MAX_FREEDOM = 200.0  # more cannot be distinguished from a normal distribution
 
 
 def predict(

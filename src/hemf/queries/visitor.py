@@ -1,4 +1,4 @@
-"""What a few ratings say about somebody whom the model does not know, and need not remember."""
+"""Predictions for a visitor: a user with a few ratings who is not stored in the model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HUGE = 1e38  # ratings beyond may be beyond float32
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is believed of a visitor, by the model as it was then."""
+    """Posterior of a visitor, given one version of the model."""
 
     moments: Moments
     """E[a] and E[a aᵀ] of the one row there is, in the standardised scale of the model."""
@@ -56,8 +56,7 @@ class Posterior:
 class Visitor:
     """A user who is not part of the model, known by a few ratings; made by `hemf.HeMF.fold_in`.
 
-    Whatever the model learns meanwhile, a visitor is seen by the model as it is: when it has
-    changed, the ratings are folded in anew before the next answer.
+    When the model has changed, the ratings are folded in again before the next answer.
 
     >>> from hemf import HeMF
     >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
@@ -71,18 +70,18 @@ class Visitor:
     """
 
     holder: ModelHolder[Fit] = field(repr=False)
-    """Holds the model, as it is when the visitor is asked about."""
+    """Holds the current model."""
     items: AnyArray = field(repr=False)
     """Ids of the items that were rated."""
     ratings: Array = field(repr=False)
     """Their ratings."""
     features: FeaturesLike = field(default=None, repr=False)
-    """What else is known of the visitor."""
+    """Features of the visitor."""
     _posterior: Posterior | None = field(default=None, repr=False)
 
     @property
     def posterior(self) -> Posterior:
-        """Posterior of the visitor by the model as it is now."""
+        """Posterior of the visitor, given the current model."""
         with self.holder.lock:
             model, found = self._model, self._posterior
             if found is None or found.version != model.version:
@@ -198,7 +197,7 @@ def _fold(model: FittedModel, items: AnyArray, values: Array, features: Features
 
 
 def _newcomer(model: FittedModel, features: FeaturesLike) -> Posterior:
-    """Return the posterior of a visitor of whom only features are known."""
+    """Return the posterior of a visitor with features and no ratings."""
     side = model.sides["user"]
     counts = model.state.counts["user"]
     moments = newcomer_moments(side, visitor_row(model, features), counts)
@@ -208,7 +207,7 @@ def _newcomer(model: FittedModel, features: FeaturesLike) -> Posterior:
 
 
 def _is_empty(ratings: RatingsLike) -> bool:
-    """Whether there is nothing but features to know a visitor by."""
+    """Whether a visitor has no ratings."""
     return isinstance(ratings, list | tuple | dict) and not ratings
 
 
@@ -319,7 +318,7 @@ def _column(values: tuple[object, ...]) -> AnyArray:
 ROUNDS = 3  # of q(a, z) and q(τ) in turn; one more changes E[τ] by 0.0004
 AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
 SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
-SHORT_CODES = 1 << 16  # that many ratings are told apart by 16 bits
+SHORT_CODES = 1 << 16  # different ratings that 16 bits can encode
 
 _TURN = Lock()  # copies of a model share its sides, and with them the memory worked in
 
@@ -351,9 +350,9 @@ def fold_row(
 def what_is_told(
     side: Side, rows: npt.NDArray[np.int64], features: csr_array | None
 ) -> tuple[Float64Array, Float64Array] | None:
-    """Return what a row's features say, and Σ_j M_j over the ``rows`` that it has rated.
+    """Return the effect of a row's features, and Σ_j M_j over the ``rows`` that it has rated.
 
-    None where the side has no features; a row below 0 is nobody that the side knows of.
+    None if the side has no features. Rows below 0 are unknown and are left out.
     """
     if side.regression is None:
         return None
@@ -393,7 +392,7 @@ class Folding:
         )
         self._shared = Shared(
             **community_arguments(side),
-            size=store.size,  # these statistics are nobody's
+            size=store.size,  # statistics of no community; not used
             first=store.first,
             scatter=store.scatter,
             totals=store.totals,

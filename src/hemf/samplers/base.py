@@ -146,7 +146,7 @@ class SampledState(Trained):
     samples: list[Draw] = field(default_factory=list)
 
     def moments(self, user_rows: Int32Array, item_rows: Int32Array) -> Moments:
-        """Return mean, within the limits, and variance of ratings of pairs; -1 is unknown."""
+        """Return the clipped mean and the variance of pairs' ratings; row -1 is an unknown id."""
         mean, variance = averaged(self.samples, *self._unknown_last(user_rows, item_rows))
         return self.clip(mean), variance
 

@@ -583,9 +583,9 @@ class DrawnRegression:
     def _preconditioner(
         self, information: Float64Array, factor_precision: Float64Array
     ) -> Multiply:
-        """Return the inverse of the precision if W_i were information_i Λ.
+        """Return the inverse of the precision, with information_i Λ in place of W_i.
 
-        An earlier factorisation is used as long as λ_b is about the same.
+        The factorisation is reused while λ_b changes little.
         """
         changes = np.abs(np.log(self.precision / self._solver_precision))
         if self._solver is None or changes.max() > STALE:

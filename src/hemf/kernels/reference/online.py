@@ -326,7 +326,7 @@ class Posterior(NamedTuple):
 
 
 def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterior:
-    """Find the optimum of q(a_i, z_i); write its mean, which is all that forecasts look at."""
+    """Find the optimum of q(a_i, z_i); write its mean, which forecasts use."""
     which = candidates(own, shared, rules, i)
     data = data_part(own, other, shared, rules, i)
     G, h = free_part(data[0], data[1], shared.free, shared.pinned)
@@ -427,8 +427,8 @@ def stream(
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it; ``spent`` is left alone.
 
-    What was found of a user waits to be published while only the user's own ratings come, where
-    their whole history is at hand: no other row reads it.
+    With a full history the posterior of a user is published only when another user's rating
+    arrives: until then no other row reads it.
     """
     complete = rules.window < 0 and user_shared.forgetting == 1.0
     waiting: tuple[int, Posterior] | None = None

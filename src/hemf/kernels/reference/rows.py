@@ -125,7 +125,7 @@ def shares(log_q: Float64Array) -> Float64Array:
 
 
 def entropy(q: Float64Array, covariances: Float64Array) -> float:
-    """Return Σ_d q(d)(½ ln|S_d| - ln q(d)): a row's entropy but for the constants.
+    """Return Σ_d q(d)(½ ln|S_d| - ln q(d)): a row's entropy up to constants.
 
     >>> round(entropy(np.array([0.5, 0.5]), np.ones((2, 1, 1))), 4)
     0.6931
