@@ -559,7 +559,7 @@ class HeMF(Parametrised):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a model that `save` wrote; it predicts to the bit what the saved one did."""
-        params, fit = load_model(path)
+        params, fit = load_model(path, cls().get_params().keys())
         model = cls(**params)
         vars(model)["_held"] = ModelHolder(fit)
         return model

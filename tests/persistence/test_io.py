@@ -561,6 +561,17 @@ def test_plain_numbers_that_make_no_sense_are_refused(part, name, value, bytes_o
         HeMF.load(path)
 
 
+def test_a_parameter_that_there_is_not_is_refused(bytes_of_tiny, tmp_path):
+    def more(old: bytes) -> bytes:
+        entries = json.loads(old)
+        entries["params"]["unexpected"] = 1
+        return json.dumps(entries).encode()
+
+    path = changed(bytes_of_tiny, tmp_path / "m", manifestDOTjson=more)
+    with pytest.raises(ModelFileError, match="there is no parameter unexpected"):
+        HeMF.load(path)
+
+
 def test_an_id_that_is_there_twice_is_refused(tmp_path):
     tiny([1, 2, 3, 4]).save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pkgutil import resolve_name
@@ -150,8 +150,8 @@ def check_ids(ratings: Ratings) -> None:
     _describe_ids("item", ratings.items, ratings.by_item, {})
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[Form, Fit]:
-    """Read the parameters and the fit that `save_model` wrote.
+def load_model(path: str | os.PathLike[str], known: Collection[str]) -> tuple[Form, Fit]:
+    """Read the parameters and the fit that `save_model` wrote; ``known`` are all parameters.
 
     Raise `ModelFileError` if it is another kind of file, is damaged or has a newer format.
     """
@@ -159,6 +159,8 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Form, Fit]:
         manifest = _read_manifest(archive, str(path))
         archive.check_sums()  # before any of it is used
         params = {name: decoded(form) for name, form in manifest["params"].items()}
+        if unknown := params.keys() - known:
+            raise ValueError(f"there is no parameter {sorted(unknown)[0]}")
         return params, _fit_of(_read_parts(archive, manifest), archive, manifest)
 
 
