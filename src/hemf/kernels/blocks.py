@@ -166,9 +166,9 @@ def leave_shift(
     data_natural_mean: Any,
     memory: SweepMemory,
 ) -> None:
-    """Put the rows' shifts f side by side, and turn the data's pull on a into that on a - f.
+    """Load the rows' shifts f into lanes, and replace h/σ² of a by h/σ² - G f/σ² of a - f.
 
-    h/σ² - G f/σ²; lanes beyond ``count`` have no shift.
+    Lanes beyond ``count`` have no shift.
     """
     shifts = memory.shift
     order = shifts.shape[0]

@@ -206,9 +206,8 @@ def stream(
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's mood, their row, then its item's.
 
-    Writes what was expected of it, the ticks it took and, where there is no history,
-    E(r - a·b)² τ υ after it was learnt. A user's posterior is published as soon as anybody reads
-    it: another row, or the communities in the end.
+    Write the forecast, the ticks it took and, without history, E(r - a·b)² τ υ after it was learnt.
+    A user's posterior is published before it is read by another row, and at the end.
     """
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
     user_shared, item_shared, products = refer(user_shared), refer(item_shared), refer(products)

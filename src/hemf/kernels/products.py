@@ -137,7 +137,7 @@ def row_forms(
 def add_leverage(
     start: int, count: int, features: Features, covariance: Any, memory: SweepMemory, statistic: Any
 ) -> None:
-    """Add it to the second moments and, summed, to the statistic of rows side by side in lanes.
+    """Add this effect to the second moments of rows in lanes and, summed, to the statistic.
 
     ``memory.product`` becomes S U. Writes 1 - tr(P S)/L of each row.
     """
@@ -192,10 +192,10 @@ def add_leverage(
 
 @step
 def add_row_leverage(own: Rows, shared: Shared, i: int, room: Any, memory: Scratch) -> None:
-    """Turn S of one row, in ``memory.inverse``, into what communities are given: S + c (S P S - S).
+    """Replace S of one row, in ``memory.inverse``, by its contribution S + c (S P S - S).
 
-    What is left of the second moment, c S, goes to ``memory.extra``, packed; ``room`` is as large
-    as S, and written over.
+    The rest of the second moment, c S, goes to ``memory.extra``, packed. ``room`` is working memory
+    of the size of S.
     """
     inverse, work, precision = memory.inverse, memory.work, shared.precision[0]
     order, columns = inverse.shape
@@ -234,7 +234,7 @@ def add_row_leverage(own: Rows, shared: Shared, i: int, room: Any, memory: Scrat
 
 @step
 def leave_shift(own: Rows, shared: Shared, i: int, memory: Scratch) -> None:
-    """Find f_i, and turn the data's pull on a_i into that on a_i - f_i: h/σ² - G f/σ²."""
+    """Find f_i, and replace h/σ² of a_i by that of a_i - f_i: h/σ² - G f/σ²."""
     shift, data = memory.shift, memory.data
     order, n = shift.size, own.count[i]
     for t in range(order):

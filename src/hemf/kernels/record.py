@@ -33,7 +33,7 @@ def sitting_at(own: Rows, position: int) -> int:
 
 @inner
 def choose_one(own: Rows, other: Rows, i: int, j: int, sign: float) -> None:
-    """Take note that row i has a rating of row j, or with a sign of -1 that it has none."""
+    """Add the effect on row i of having rated row j, or with a sign of -1 subtract it."""
     for t in range(own.chosen.shape[1]):
         own.chosen[i, t] += sign * other.voice[j, t]
 
@@ -91,7 +91,7 @@ def settle(
 # docs/model.md#renewed-sums
 @inner
 def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
-    """Let a rating replace a part of a row's sums; return what it is to weigh.
+    """Replace a part of a row's sums by a rating; return the weight of the rating.
 
     A row with more ratings in its sums than the other side has rows has rated some pairs again.
     The new ratings are summed with better factors, so they count more and the older ones less. The
@@ -151,7 +151,7 @@ def put_mean_without(
 
 @inner
 def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -> None:
-    """Add a rating of what has the mean in ``memory`` to a row's sums; weighed < 0, take it out."""
+    """Add a rating of a row with the mean in ``memory`` to a row's sums; a weight < 0 subtracts."""
     gram, moment = own.gram[i], own.moment[i]
     for t in range(moment.size):
         moment[t] += weight * value * memory.vector[t]
@@ -213,7 +213,7 @@ def evict(
     own: Rows, other: Rows, rules: Rules, forgetting: float, other_forgetting: float, i: int,
     n: int, n_own: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
-    """Sum up what row i no longer has among its newest ratings, after ``n`` have been added.
+    """Add ratings that are no longer among row i's newest to its sums, after ``n`` were added.
 
     A rating stays listed on both sides as long as it is among the newest of either.
     """

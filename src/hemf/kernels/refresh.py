@@ -42,7 +42,7 @@ def add_rating(
 def gather_row(
     own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch
 ) -> float:
-    """Write G and h of a row's ratings, less moods, against today's moments.
+    """Write G and h of a row's ratings, less moods, with the current moments.
 
     Return Σ w r², with w Var o of the moods.
     """
@@ -87,7 +87,7 @@ def gather_row(
 
 @inner
 def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
-    """List the communities that a row is weighed between, and return how many there are.
+    """List the communities that are considered for a row, and return their number.
 
     These are all communities if its ratings have grown by half since all were last considered, and
     periodically; otherwise those that it belongs to.
@@ -140,7 +140,7 @@ def weigh(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> i
 
 @inner
 def leave(own: Rows, shared: Shared, i: int) -> None:
-    """Take what a row has given to its communities back from them."""
+    """Subtract the contributions of a row from the statistics of its communities."""
     order = shared.free.size
     for slot in range(own.listed.shape[1]):
         d = own.listed[i, slot]
@@ -163,9 +163,9 @@ def leave(own: Rows, shared: Shared, i: int) -> None:
 def join(
     own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any, memory: Scratch
 ) -> None:
-    """Give a row's part to community d, and add it to the row's second moment.
+    """Add a row's contribution to community d, and to the row's second moment.
 
-    The communities are given what is stored, so that exactly this can be taken back.
+    The stored values are added, so that exactly these can be subtracted later.
     """
     order = y.size
     part, inverse = own.parts[i, slot], memory.inverse
@@ -276,9 +276,9 @@ def count_error(total: Any, change: float) -> None:
 def publish(
     own: Rows, shared: Shared, rules: Rules, i: int, kept: int, squares: float, memory: Scratch
 ) -> None:
-    """Write what `weigh_row` found: moments, what communities are given, and q(τ_i).
+    """Write the result of `weigh_row`: moments, contributions to communities, and q(τ_i).
 
-    The mean that was published last is the one before in ``memory``.
+    ``memory.before`` is the mean that was published last.
     """
     leave(own, shared, i)
     if rules.total.size > 0:

@@ -1,4 +1,4 @@
-"""Small symmetric solves, one at a time, for rows that come one at a time.
+"""Small symmetric solves, one at a time, for single rows.
 
 A system Ax = y of order n is one float64 array of n rows: the upper triangle of A, y in the column
 after it, and padding to a multiple of `LANES` columns. A = UᵀD⁻¹U, where U has D on its diagonal:
@@ -25,9 +25,8 @@ TOGETHER = 4  # pivots whose logarithm is taken at once
 def factorise(a: Any, reciprocal: Any, rounding: float) -> float:
     """Overwrite A with U and y with DU⁻ᵀy, and write 1/D; return ½ ln|A⁻¹|.
 
-    What is left of a diagonal entry is at least a ``rounding`` part of it. Where it were less, A
-    has lost its meaning to the digits of the sums it was made of, or more was taken from these
-    than was in them.
+    A pivot is at least ``rounding`` times the diagonal entry. It would be less only by rounding
+    errors in A, or if more was subtracted from its sums than was in them.
     """
     order, columns = a.shape
     for k in range(order):

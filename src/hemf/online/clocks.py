@@ -1,4 +1,4 @@
-"""What is observed of a stream: when steps are due, outliers, and forecasts that become worse."""
+"""Observations of a stream: when steps are due, outliers, and the error of forecasts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EVERY = {
 }
 """Refreshes for each row of a side between two runs of a step.
 
-What looks at all rows of a side waits for about as many refreshes, so that its cost for each rating
-does not depend on the number of rows.
+Steps over all rows of a side are due after about as many refreshes, so that their cost for each
+rating does not depend on the number of rows.
 """
 MIN_REFRESHES = {"search": 500}
 FIRST_RESTART = 200
@@ -223,7 +223,7 @@ class Watch:
 
     @property
     def warning(self) -> str:
-        """What to tell the user when the forecasts have become worse."""
+        """Text of the warning that forecasts have become worse."""
         return (
             f"forecasts of new ratings have become worse: their root mean squared error is "
             f"{self.recent**0.5:.3g} of late and was {self.best**0.5:.3g} at best; if the ratings "

@@ -1,7 +1,7 @@
-"""Communities that open, merge and vanish while ratings arrive, each change judged by the bound.
+"""Splits, merges and removals of communities online, each judged by the bound.
 
-What a row gives to a community is on record with the row. So a part of a community's rows can be
-moved to a new one, or two communities be merged, by adding and subtracting.
+Contributions of rows to communities are stored with the rows. So rows can be moved to a new
+community, or two communities be merged, by adding and subtracting statistics.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tidy(side: Side, store: RowStore, announce: Callable[..., None] = lambda onl
 
 
 def _drop_empty(side: Side, store: RowStore, announce: Callable[..., None]) -> bool:
-    """Drop communities without rows, with the little that rows have given them."""
+    """Drop communities without rows, and the negligible contributions to them."""
     alive = np.flatnonzero(store.size >= EMPTY)
     if not 0 < alive.size < store.size.size:
         return False
@@ -78,10 +78,10 @@ def _drop_empty(side: Side, store: RowStore, announce: Callable[..., None]) -> b
 
 
 def judging_prior(side: Side, statistics: Statistics) -> Prior:
-    """Return the prior that fits the communities as they are.
+    """Return the prior that fits the current communities.
 
-    While ratings are scarce a side's own prior is held wider, and under it communities would seem
-    to be worth less than they are.
+    With few ratings the prior of a side is held wider, which would underestimate the gain of
+    communities.
     """
     prior = side.prior
     for _ in range(LEARNING):
@@ -220,7 +220,7 @@ def make_split(side: Side, store: RowStore, split: Split) -> None:
 
 
 def _given(store: RowStore, rows: Int64Array, d: int) -> Float64Array:
-    """Return the parts that these rows, all in d, have given to it; see `RowStore.parts`."""
+    """Return the contributions of these rows, all in d, to d; see `RowStore.parts`."""
     at, slots = np.nonzero(store.listed[rows] == d)
     return np.asarray(store.parts[rows[at], slots], np.float64)
 

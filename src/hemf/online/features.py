@@ -82,8 +82,8 @@ def postpone(state: OnlineState, name: str) -> None:
 def learn(state: OnlineState, name: str) -> bool:
     """Bring C and the λ_b to their optimum, or nearer to it, after a refresh of all rows.
 
-    Return whether that changes the rows. Where rows and columns are many, but batch fits factorise
-    a matrix of them nevertheless, C and the λ_b stay as the last fit left them.
+    Return whether rows have to be updated. If that takes a large factorisation, C and the
+    λ_b stay those of the last fit.
     """
     side, store = state.sides[name], state.stores[name]
     if side.regression is None or not state.is_complete or not is_exact(side.regression.design):
@@ -113,7 +113,7 @@ def regress(state: OnlineState, name: str) -> None:
 
 
 def _renewed(state: OnlineState, name: str) -> npt.NDArray[np.bool_]:
-    """Let a side's regression be of the features that rows have by now; return which have any."""
+    """Update a side's regression to the current features; return which rows have any."""
     side, store = state.sides[name], state.stores[name]
     assert side.regression is not None
     here: npt.NDArray[np.bool_] = (store.listed >= 0).any(axis=1)
@@ -134,7 +134,7 @@ def _take(state: OnlineState, name: str, regression: Regression) -> None:
 
 
 def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> Design:
-    """Return the features that a side's rows have by now; those not ``here`` have none."""
+    """Return the current features of a side's rows; those not ``here`` have none."""
     store = state.stores[name]
     regression = state.sides[name].regression
     assert regression is not None
@@ -158,8 +158,8 @@ def design_now(state: OnlineState, name: str, here: npt.NDArray[np.bool_]) -> De
 def extended(before: Regression, design: Design, leverage: Float64Array) -> Regression:
     """Return the posterior for a design with more columns at the end of blocks, and other rows.
 
-    New columns are at their prior, and new rows hold no information about V;
-    ``leverage`` is what it leaves uncertain of all rows.
+    New columns are at their prior, and new rows hold no information about V. ``leverage`` is that
+    of all rows.
     """
     more = design.widths - before.design.widths
     coefficients = np.zeros((design.n_columns, before.coefficients.shape[1]))
@@ -179,9 +179,9 @@ def extended(before: Regression, design: Design, leverage: Float64Array) -> Regr
 
 
 def move_parts(store: RowStore, change: Float64Array) -> None:
-    """Let what rows have given to communities be of a_i - f_i for other f_i, and add it up again.
+    """Update the rows' contributions, those of a_i - f_i, to other f_i, and sum them again.
 
-    Of y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
+    With y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
     """
     order = store.layout.order
     left, right = lower_triangle(order)

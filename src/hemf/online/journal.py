@@ -1,19 +1,14 @@
-"""Undo of what a call has changed of a state that learns online.
+"""Undo of the changes that a call makes to an online state.
 
-Learning changes large arrays in place. Before something is changed, a function that puts it back
-is added to the journal: `RowStore.keep` and others do so. To undo is to call these functions, the
-latest first.
+Learning changes large arrays in place. Before a change, a function that restores the old values is
+added to the journal, for example by `RowStore.keep`. To undo is to call them, the latest first.
 
-Each of them writes values, it adds or subtracts nothing. So to call them all once more, whatever
-part of them was called before, has the same result: an undo that was cut short by an exception is
-finished by beginning it again. For the same reason something may be kept twice: the earlier value
-is written last.
+The functions write values, and neither add nor subtract. So calling them again has the same result:
+an undo that an exception interrupts can be started again. Something may also be kept twice, as the
+earlier value is written last. A change that was not made, or only in part, can be undone too.
 
-What is added to the journal before a change is made is undone even if the change was never made,
-or only a part of it.
-
-Rows and lists are copied to a `Buffer`. One that a call no longer needs is used again by a later
-call, as new memory is far slower to write to.
+Rows and lists are copied to a `Buffer`. Buffers are reused by later calls, as new memory is far
+slower to write to.
 """
 
 from __future__ import annotations
@@ -74,7 +69,7 @@ class Journal:
         self._was_undone = False
 
     def room(self, size: int) -> tuple[Buffer, int]:
-        """Return a buffer with room for a copy of this size, and where that is: begun, and empty.
+        """Return a buffer with room for a copy of this size, and the position of an empty copy.
 
         >>> buffer, at = Journal().room(3)
         >>> at, int(buffer[at])
@@ -101,7 +96,7 @@ class Journal:
         return buffer
 
     def add(self, undo: Undo) -> None:
-        """Add a function that puts something back; call this before it is changed."""
+        """Add a function that undoes a change; call this before the change."""
         self._undo.append(undo)
 
     def once(self, key: Any, owner: Any) -> bool:
@@ -135,7 +130,7 @@ class Journal:
             _spare.append(buffer)
 
     def undo(self, mark: int = 0) -> None:
-        """Put everything back as it was at the beginning, or at a mark."""
+        """Restore everything as it was at the beginning, or at a mark."""
         self._was_undone = True
         for undo in reversed(self._undo[mark:]):
             undo()
@@ -144,7 +139,7 @@ class Journal:
 
 
 def restore(mapping: dict[Any, Any], before: dict[Any, Any]) -> None:
-    """Give a dictionary the content that it had.
+    """Restore the content of a dictionary.
 
     >>> numbers = {"a": 1, "b": 2}
     >>> restore(numbers, {"a": 0})
@@ -159,7 +154,7 @@ def restore(mapping: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 
 def mappings_of(mappings: list[dict[Any, Any]]) -> Undo:
-    """Return a function that gives dictionaries the content that they have now."""
+    """Return a function that restores the present content of dictionaries."""
     return partial(_restore_all, [(mapping, mapping.copy()) for mapping in mappings])
 
 
@@ -169,7 +164,7 @@ def _restore_all(kept: list[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
 
 
 def content_of(*arrays: Any) -> Undo:
-    """Return a function that gives arrays the values that they have now."""
+    """Return a function that restores the present values of arrays."""
     return partial(_write_all, [(array, array.copy()) for array in arrays])
 
 
@@ -179,7 +174,7 @@ def _write_all(kept: list[tuple[Any, Any]]) -> None:
 
 
 def rows_of(arrays: list[Any], rows: Any = None) -> Undo:
-    """Return a function that gives these rows of arrays the values that they have now."""
+    """Return a function that restores the present values of these rows of arrays."""
     if rows is None:
         return content_of(*arrays)
     if rows.size == 1:  # in a third of the time
@@ -197,7 +192,7 @@ def rows_of(arrays: list[Any], rows: Any = None) -> Undo:
 
 
 def generator_state(rng: np.random.Generator) -> Undo:
-    """Return a function that lets a generator draw again what it will draw from now on."""
+    """Return a function that restores the present state of a generator."""
     source = rng.bit_generator
     return partial(setattr, source, "state", source.state)
 
@@ -401,9 +396,9 @@ class Call(Generic[Content]):
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let what is begun end: Ctrl-C is answered after the block, not within it.
+    """Delay Ctrl-C until the end of the block.
 
-    Only the main thread is ever interrupted, so anywhere else there is nothing to do.
+    Ctrl-C interrupts only the main thread, so in other threads there is nothing to do.
 
     >>> with uninterrupted():
     ...     done = True

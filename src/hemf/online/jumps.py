@@ -1,11 +1,11 @@
 """How a state that learns online starts, and the jumps that it makes.
 
-Opening directions, widening the prior and restarting are jumps: they lower the bound at first. Each
-is made on a copy of the state, whose rows then follow, as do those of a second copy without the
-jump. Both have forgotten some recent ratings before, and the copy that predicts these better is
-better. Only where there are too few of them the bound decides: for a direction that has just opened
-it says the opposite of held-out ratings for dozens of passes. The state itself does not change
-unless the jump pays. (A new community is judged in place: `hemf.online.updates.search`.)
+Opening directions, widening the prior and restarting are jumps: they lower the bound at first. Two
+copies of the state are made without some recent ratings, and the jump is made in one of them. Then
+the rows of both are updated, and the copies are compared by their predictions of the ratings that
+were left out. The bound decides only if there are too few of these: it disagrees with them for
+dozens of passes after a direction has opened. The state changes only if the jump is kept. New
+communities are tried in place: `hemf.online.updates.search`.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def make_due(state: OnlineState, *, learn: bool = True) -> None:
 def end_buffering(state: OnlineState) -> None:
     """Evict from now on what the history does not keep.
 
-    Where ratings are plenty, rows and priors are brought to their optimum before: what sums hold is
-    corrected only slowly. Where they are few, that would close directions which later ratings need.
+    With many ratings for each unknown, rows and priors are brought to their optimum before, as sums
+    are corrected only slowly. With few, that would close directions which later ratings need.
     """
     if state.has_plenty:
         converge(state)
@@ -129,7 +129,7 @@ def adopt(
 ) -> OnlineState:
     """Continue from a batch fit.
 
-    No row moves, and every prediction stays. After that, all rows are refreshed ``passes`` times.
+    No prediction changes. After that, all rows are refreshed ``passes`` times.
     While there are few ratings, none is evicted.
     """
     buffered = options.window != ALL and batch.n_ratings < options.buffer
@@ -236,7 +236,7 @@ def begin(
 
 
 def start_again(state: OnlineState) -> None:
-    """Restart from all ratings on record, if that pays."""
+    """Restart from all ratings on record, and keep the result if it is better."""
 
     def jump(trial: OnlineState) -> bool:
         fresh = restart(trial)
@@ -251,8 +251,7 @@ def start_again(state: OnlineState) -> None:
 def restart(state: OnlineState) -> OnlineState | None:
     """Return a state restarted from the leading directions of all ratings on record.
 
-    The directions that a stream falls into by chance with its first ratings are poor. None where
-    all ratings are equal.
+    Directions learnt from the first ratings of a stream are poor. None if all ratings are equal.
     """
     values = state.book.values[state.stores["user"].history.to_rows()[2]]
     if not values.size or not values.std() > 0.0:
@@ -305,11 +304,11 @@ def restart(state: OnlineState) -> OnlineState | None:
 def try_jump(
     state: OnlineState, jump: Change, settle: Pass, *, passes: int = 1, at_least: int = SURE
 ) -> bool:
-    """Make a jump if it pays, and return whether it did.
+    """Try a jump on a copy, and return whether it is kept.
 
     ``jump`` changes a state and returns whether there was anything to change. ``settle`` updates
     the rows: ``at_least`` so many times before the jump is judged, and up to ``passes`` times until
-    it pays. Neither may change the ratings on record.
+    it is better. Neither may change the ratings on record.
     """
     control, held_back = without_some(state)
     trial = copied(control)
@@ -338,9 +337,9 @@ def try_jump(
 
 
 def without_some(state: OnlineState) -> tuple[OnlineState, Int64Array]:
-    """Return a copy that has forgotten some recent ratings, and these: user, item and code.
+    """Return a copy without some recent ratings, and these ratings: user, item and code.
 
-    None is forgotten where they would be too few to judge by.
+    No rating is left out where they would be too few to compare predictions.
     """
     pairs = state.recent[:, 0] * state.stores["item"].n_rows + state.recent[:, 1]
     last = np.unique(pairs[::-1], return_index=True)[1]
@@ -415,7 +414,7 @@ def copied(state: OnlineState) -> OnlineState:
 
 
 def take(state: OnlineState, trial: OnlineState) -> None:
-    """Let a state become a copy of it that was changed."""
+    """Replace the content of a state by that of a changed copy."""
     rng = state.rng  # it may be shared with the caller
     rng.bit_generator.state = trial.rng.bit_generator.state
     for field in fields(trial):
@@ -431,7 +430,7 @@ def take(state: OnlineState, trial: OnlineState) -> None:
 
 
 def open_directions(state: OnlineState) -> int:
-    """Open the directions that the ratings on record support, if it pays; return how many."""
+    """Try to open the directions that the ratings on record support; return how many are kept."""
     state.clocks.ratings["directions"] = state.n_ratings
     if not _closed_directions(state).shape[1]:
         return 0
@@ -530,7 +529,7 @@ def plan_widening(state: OnlineState, growth: float = WIDEN_GROWTH) -> None:
 
 
 def widen_priors(state: OnlineState) -> bool:
-    """Try a wider prior on both sides, and keep it if it pays."""
+    """Try a wider prior on both sides, and keep it if it is better."""
     if try_jump(state, _widen_unclear, pass_over, passes=WIDEN_PASSES, at_least=MIN_WIDEN_PASSES):
         state.clocks.schedule("widening", None)
         return True

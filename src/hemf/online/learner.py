@@ -160,7 +160,7 @@ def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tu
 
 
 def _keep(learner: Learner, journal: Journal) -> None:
-    """Let a journal undo whatever a learner does from now on; not one that is closed."""
+    """Record all changes of a learner in a journal, unless the journal is closed."""
     if not journal.is_open:
         return
     journal.add(mappings_of([vars(learner)]))
@@ -572,9 +572,8 @@ class _Stream:
     def rows(self, part: slice) -> dict[str, Int64Array]:
         """Return the rows of a part of a stream; new ids get new rows.
 
-        How many will come must not show in any forecast before. So what is computed whenever there
-        are refreshes enough for the rows is computed before there are more of them, and where rows
-        start at random, those of one side are drawn apart from those of the other.
+        Forecasts must not depend on how many ids follow. So the mean covariance, if it is due, is
+        computed before rows are added, and each side draws random starts from its own generator.
         """
         state = self.learner.state
         rows, rng = {}, state.rng
@@ -629,7 +628,7 @@ def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | 
 
 
 def _is_empty(ratings: Any) -> bool:
-    """Whether there is nothing in what was handed in, whatever its form."""
+    """Whether ratings in any form are empty."""
     if ratings is None:
         return True
     if isinstance(ratings, Ratings):
@@ -650,7 +649,7 @@ def _is_empty(ratings: Any) -> bool:
 def take_more(
     given: Mapping[str, GivenFeatures], learner: Learner, more: More
 ) -> dict[str, GivenFeatures]:
-    """Give known rows their features; return those ``given`` with the others among newcomers'."""
+    """Give known rows their features; return ``given`` with the other ids among newcomers."""
     kept = dict(given)
     for side, (ids, encoded) in more.items():
         rows = _ids(learner, side).rows(ids)

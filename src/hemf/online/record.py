@@ -1,4 +1,4 @@
-"""What is kept of learning: the state and its ids, the whole fit, and the batches applied."""
+"""Results of learning: the online state with its ids, the whole fit, and the batches applied."""
 
 from __future__ import annotations
 

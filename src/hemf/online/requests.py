@@ -99,7 +99,7 @@ def check_previous(before: Array, users: Int64Array, items: Int64Array) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """Ratings to take back, in rows; ids and values as they were given, for errors."""
+    """Ratings to remove, by rows; ids and values as given, for messages."""
 
     users: Int64Array
     items: Int64Array
@@ -115,9 +115,9 @@ class Taken:
 
 
 def measurements(state: OnlineState, taken: Taken) -> Taken:
-    """Return every measurement of pairs that are removed without saying what they were rated.
+    """Return every rating on record of pairs to remove whose ratings are not given.
 
-    Where another rating of a pair replaces the one before, there is one of each.
+    There is one of each pair, unless repeated ratings count as measurements.
     """
     unsaid = np.isnan(taken.values)
     if not state.options.counts_repeats or not unsaid.any():
@@ -139,7 +139,7 @@ def measurements(state: OnlineState, taken: Taken) -> Taken:
 def read_removed(
     removed: Any, columns: Any, users: Vocabulary, items: Vocabulary, *, needs_rating: bool
 ) -> Taken:
-    """Return the ratings to take back, in any form that ratings or pairs may have."""
+    """Return the ratings to remove, given in any form that ratings or pairs may have."""
     values, columns = None, _columns_of(removed, columns)
     if needs_rating:
         try:
@@ -160,7 +160,7 @@ def read_removed(
 
 
 def _columns_of(removed: Any, columns: Any) -> Any:
-    """Return which columns to read of what is removed: names are for what has any."""
+    """Return the columns to read of removed ratings; names apply only to data with names."""
     chosen = columns.values() if isinstance(columns, Mapping) else columns
     by_name = isinstance(chosen, Iterable) and any(isinstance(one, str) for one in chosen)
     rows = isinstance(removed, list | tuple) and not isinstance(removed[0], Mapping)
@@ -239,7 +239,7 @@ class Arrivals:
         self._rows = np.empty(0, np.int64)  # of the distinct ids so far
 
     def rows(self, state: OnlineState, name: str, part: slice) -> Int64Array:
-        """Return the rows of a part of the stream, the parts being asked for in order."""
+        """Return the rows of the next part of the stream."""
         codes = self._coded.codes[part]
         come = max(self._rows.size, int(codes.max()) + 1)
         new = as_array(self._coded.distinct)[self._rows.size : come]

@@ -67,7 +67,7 @@ UNLISTED = 2.0  # times as many without history: a refresh learns from these alo
 
 @dataclass
 class RowFeatures:
-    """The features of one side's rows that were given, and what follows for new rows."""
+    """Given features of one side's rows, and their average effect for new rows."""
 
     given: csr_array
     """Of the first rows, (rows, G); those after them have none."""
@@ -207,7 +207,7 @@ class OnlineState:
 
     @property
     def has_plenty(self) -> bool:
-        """Whether there are so many ratings for each unknown that no direction can be missed."""
+        """Whether there are at least `PLENTY` ratings for each unknown."""
         return self.n_ratings >= PLENTY * self.n_unknown
 
     @property
@@ -250,7 +250,7 @@ class OnlineState:
     def check_total(self) -> None:
         """Compute the total again where rounding errors may have become large.
 
-        A mistyped rating may add and subtract so much that little else is left.
+        Adding and removing a mistyped rating may leave a large rounding error.
         """
         rounding = float(np.finfo(self.stores["user"].mean.dtype).eps) * self.total[1]
         lost = self.total[0] <= 0.0 or rounding > MAX_ROUNDING * self.total[0]
@@ -363,7 +363,7 @@ class OnlineState:
             self.point(name)
 
     def point(self, name: str) -> None:
-        """Let a side's arrays be those of its store."""
+        """Set the arrays of a side to those of its store."""
         side, store, features = self.sides[name], self.stores[name], self.features.get(name)
         side.moments, side.membership = store.moments, store.membership
         if features is not None and features.rests is not None and side.regression is not None:
@@ -373,7 +373,7 @@ class OnlineState:
             side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
 
     def even_codes(self) -> None:
-        """Hold the codes of both sides in as many bits."""
+        """Store the codes of both sides with the same number of bits."""
         histories = [store.history for store in self.stores.values()]
         if any(history.code.dtype == np.uint32 for history in histories):
             for history in histories:
@@ -420,13 +420,13 @@ def mappings_in(state: OnlineState) -> list[dict[Any, Any]]:
 
 
 def back_to(state: OnlineState, mark: int) -> None:
-    """Undo everything since a `savepoint`, which can be used once more."""
+    """Undo everything since a `savepoint`, which can be used again."""
     assert state.journal is not None
     state.journal.undo(mark)
 
 
 def release(state: OnlineState, mark: int) -> None:
-    """Keep what was done since a `savepoint`, unless an earlier one is gone back to."""
+    """Accept changes since a `savepoint`; going back to an earlier one still undoes them."""
     if mark == 0 and state.journal is not None:
         state.journal.close()
 

@@ -1,4 +1,4 @@
-"""What is on record while ratings arrive: rating values, each side's ratings and its rows.
+"""Data of online learning: rating values, and the ratings and rows of each side.
 
 A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, the
 position of its value in a `RatingBook`. With more than 65,536 different values codes take 4 bytes.
@@ -620,7 +620,7 @@ class RowStore:
         *,
         lists: int = 0,
     ) -> None:
-        """Let a journal restore these rows as they are now.
+        """Record the present values of these rows in a journal.
 
         ``names`` are the `RowArrays` that will change. ``lists`` is `PLACE` where entries will be
         added to the rows' lists, and `WHOLE` where existing entries will change too.
@@ -650,7 +650,7 @@ class RowStore:
             size = end - at
 
     def keep_all(self, journal: Journal, names: Collection[str]) -> None:
-        """Let a journal restore these `RowArrays` as they are now."""
+        """Record the present values of these `RowArrays` in a journal."""
         arrays = self.in_use()
         journal.add(content_of(*(arrays[name] for name in names if arrays[name].size)))
 

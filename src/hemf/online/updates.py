@@ -1,8 +1,8 @@
 """Updates of online variational Bayes: rows as their ratings arrive, then what rows share.
 
 docs/model.md#online-rows. A batch of ratings is recorded on the users' side, the users it touches
-are refreshed, then the same for items; communities follow from statistics that have changed by the
-touched rows alone. Ratings one at a time take the same steps inside one compiled loop.
+are refreshed, then the same for items. Communities are updated from statistics, to which only the
+touched rows make a difference. Streams take the same steps for each rating in one compiled loop.
 """
 
 from __future__ import annotations
@@ -321,10 +321,10 @@ def refresh_rows(
 
 
 def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
-    """Note how far the other side is, by which these rows are next due.
+    """Note the refreshes of the other side, which decide when these rows are next due.
 
-    Where all rows are refreshed at once, they fall due one after another, from half to one and a
-    half times the usual wait: otherwise one call, much later, would refresh all of them again.
+    If all rows are refreshed at once, their next refreshes are spread out, from half to one and a
+    half times the usual interval: otherwise one later call would refresh all of them again.
     """
     store, other = state.stores[name], state.stores[OTHER[name]]
     store.met[rows] = int(other.totals[2])
@@ -366,7 +366,7 @@ def pass_over(state: OnlineState) -> None:
 
 
 def converge(state: OnlineState) -> None:
-    """Pass over all rows, and learn hyper-parameters, until rows hardly move."""
+    """Refresh all rows and learn hyper-parameters until the rows converge."""
     for _ in range(MAX_PASSES):
         before = {name: store.mean.copy() for name, store in state.stores.items()}
         pass_over(state)
@@ -523,7 +523,7 @@ def search(state: OnlineState, name: str) -> None:
 
 
 def left_out_errors(state: OnlineState, ratings: Int64Array) -> Float64Array:
-    """Squared errors that ratings would have, about, had the model not learnt them.
+    """Approximate squared errors of ratings if the model had not learnt them.
 
     A residual divided by 1 - h, where h is the leverage of the rating on its own prediction.
     """
@@ -590,7 +590,7 @@ def _observe(
 
 
 def correct_outlier(state: OnlineState, rows: dict[str, Int64Array]) -> None:
-    """Refresh these rows, and all refreshed since the outlier came, until they do not move."""
+    """Refresh these rows, and all refreshed since the outlier was learnt, until they converge."""
     outlier, observed = state.outlier, state.observed
     if outlier is not None:
         for name in SIDES:
@@ -668,7 +668,7 @@ def is_young(state: OnlineState) -> bool:
 
 
 def is_opening_due(state: OnlineState) -> bool:
-    """Whether there are so many more ratings on record that closed directions may show."""
+    """Whether there are enough new ratings to search for closed directions."""
     clocks = state.clocks
     if state.window == 0 or state.options.evb is None or is_young(state):
         return False

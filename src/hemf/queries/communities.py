@@ -196,7 +196,7 @@ def json_id(value: object) -> object:
 
 
 def _well_known(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Rows with so many ratings that what is expected of them means something."""
+    """Rows with enough ratings for meaningful predictions."""
     enough = counts >= ENOUGH
     if enough.sum() < CHOICE * n:
         enough = counts >= np.median(counts)
@@ -259,7 +259,7 @@ class Bicluster(NamedTuple):
 class Biclusters:
     """Ratings by community of the user and of the item, each row in its most probable one.
 
-    They are those that the model has kept.
+    They are the ratings on record.
 
     >>> from hemf import HeMF
     >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]

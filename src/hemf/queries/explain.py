@@ -183,7 +183,7 @@ def _one(model: FittedModel, side: str, given: IdsLike) -> AnyArray:
 
 
 def _warn_of_gaps(state: Component, user_row: int, user: IdsLike) -> None:
-    """Say so where not all ratings of a user are kept."""
+    """Warn if not all ratings of a user are kept."""
     kept, given = state.row_ratings("user", user_row)[0].size, state.counts["user"][user_row]
     if kept < given:
         warn_caller(
@@ -242,7 +242,7 @@ def _data_part(state: Component, user_row: int) -> tuple[Float64Array, Float64Ar
 def _response(
     side: Side, membership: NDArray[np.floating], data: Float64Array, *, coupled: bool
 ) -> Float64Array:
-    """Σ_d q_d S_d, or with q(a) q(z) apart the one S: how a row's mean answers to a pull."""
+    """Return how a row's mean changes with h/σ²: Σ_d q_d S_d, or S if q(a), q(z) are separate."""
     precision, share = side.communities.precision, membership.astype(np.float64)
     if precision.shape[0] == 1:
         return np.asarray(np.linalg.inv(data + precision[0]))

@@ -253,9 +253,9 @@ def _read(
 def _as_they_are(
     items: tuple[object, ...], numbers: tuple[float, ...]
 ) -> tuple[AnyArray, Array] | None:
-    """Return items and ratings that need no second look, as a few from a program do not.
+    """Return items and ratings that are valid and in the usual form; a fast path for short lists.
 
-    None where anything about them is out of the ordinary, were it right or wrong.
+    None if they need the full checks.
     """
     kinds = set(map(type, items))
     if len(kinds) > 1 or not kinds <= {int, str} or len(set(items)) < len(items):
@@ -272,7 +272,7 @@ def _as_they_are(
 def _rated(
     given: IdsLike, columns: ColumnChoice, users: Vocabulary, items: Vocabulary
 ) -> tuple[IdsLike, IdsLike]:
-    """Return users and items whose ratings come apart: pairs by one user, or items alone."""
+    """Return users and items whose ratings are given separately: pairs of one user, or items."""
     given = list(given) if isinstance(given, Iterator) else given
     if _is_table(given, items):
         source = None if isinstance(given, Ratings) else open_source(given, columns, rated=False)
@@ -365,10 +365,9 @@ def what_is_told(
 
 
 class Folding:
-    """A row of a side to fill in, the communities as they are, and working memory.
+    """Kernel arguments for one visitor: a row to fill in, the communities, and working memory.
 
-    All that does not depend on the ratings is made once: a visitor's arithmetic takes less time
-    than to describe it.
+    All that does not depend on the ratings is made once, as that takes longer than the arithmetic.
     """
 
     def __init__(self, side: Side) -> None:
