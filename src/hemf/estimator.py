@@ -44,8 +44,8 @@ from hemf.queries.visitor import Visitor, fold_in
 class HeMF(Parametrised):
     """Heterogeneous matrix factorization by variational Bayes.
 
-    Ratings are explained by offsets, factors of users and items, and communities that both sides
-    fall into, whose number is found from the data::
+    Ratings are explained by offsets and factors of users and items. Both sides are divided into
+    communities, whose number is learnt::
 
         r_ij ~ N(c + o_i + p_j + a_i·b_j, σ²/(τ_i υ_j))
         (o_i, a_i) | community d ~ N(μ_d, Σ_d)          likewise (p_j, b_j)
@@ -55,34 +55,30 @@ class HeMF(Parametrised):
     n_factors
         Length of the factors a_i, b_j.
     max_user_communities, max_item_communities
-        How many communities a side is seeded with; fragments are merged, so these are limits.
+        Largest number of communities of a side: so many are seeded, and similar ones merged.
         With 1 on both sides the model is Bayesian probabilistic matrix factorization.
     offsets
-        Whether users and items have offsets of their own beside the factors; ``False`` is the
-        paper's plain form.
+        Whether users and items have offsets besides their factors; ``False`` is the paper's form.
     user_covariances, item_covariances
-        ``"own"``: every community of the side has its covariance. ``"tied"``: they share one.
+        ``"own"``: every community of the side has its own covariance. ``"tied"``: they share one.
     membership
         ``"coupled"``: a row's factors and community are inferred together. ``"mean-field"``: one
         after the other, as in the paper.
     noise_scales
-        Whose ratings may be noisier than others': ``"both"`` sides', ``"user"``, ``"item"``, or
-        neither (``None``, the paper's form). A noisy rater then counts less, and intervals are
-        as wide as they should be.
+        Sides whose rows have noise scales: ``"both"``, ``"user"``, ``"item"``, or ``None``, the
+        paper's form. Ratings of noisy rows then count less, and have wider intervals.
     moods
-        Whether raters' moods are learnt, in batch and online: an offset that ratings of one
-        session share, and that lasts for some. Takes ratings with timestamps; see ``timestamps`` of
-        `predict`.
+        Whether to learn users' moods: offsets that change from session to session. Ratings must
+        have timestamps; see ``timestamps`` of `predict`.
     implicit_features
-        Whether which items a user has rated at all, and which users an item was rated by, say
-        something of their tastes and offsets, whatever the ratings were; ``"user"`` or ``"item"``:
-        of that side alone, which may be better where ratings are few. A side with features, of
-        this kind or given to `fit`, has ``"tied"`` covariances.
+        Whether to learn from which pairs were rated, whatever the ratings are. ``"user"`` or
+        ``"item"``: for that side alone, which may be better with few ratings. A side with
+        features, implicit or given to `fit`, has ``"tied"`` covariances.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
-        α and ι0, or ``None`` to leave them at their start.
+        α and ι0, or ``None`` to keep the start values.
     concentration, spread
-        Start values of α (how readily communities open) and λ0 (how far apart they lie).
+        Start values of α (larger: more communities) and λ0 (larger: farther apart).
     max_sweeps, tol, patience
         Stop after ``max_sweeps``, or when the bound changed by less than ``tol`` of itself (or,
         where that is more, of the number of ratings) in ``patience`` consecutive sweeps.
@@ -93,30 +89,29 @@ class HeMF(Parametrised):
     rating_range
         Predictions are clipped to it: ``"observed"`` in training, a pair of numbers, or ``None``.
     duplicates
-        What to do with a pair rated twice: ``"last"`` wins with a warning, ``"mean"``, ``"error"``.
-        With ``"mean"``, `partial_fit` counts every rating of a pair as a measurement of its own.
+        What to do with a pair rated twice: keep the ``"last"`` with a warning, take the ``"mean"``,
+        or raise an ``"error"``. With ``"mean"``, `partial_fit` counts every rating of a pair.
     history
-        What `partial_fit` keeps of the ratings: ``"full"``: all of them, and a touched row is
-        refreshed against today's factors of all that it has rated. A number: what is
-        among so many newest of its user or of its item, older ones summed up.
-        ``"none"``: sums alone, in memory that ratings do not add to.
+        Ratings that `partial_fit` keeps. ``"full"``: all of them. A number: those among so many
+        newest of their user or item; older ones are summed up. ``"none"``: sums alone, in memory
+        that does not grow with the ratings.
     buffer
-        Number of ratings that are all kept at first, whatever ``history`` is. Only when there are
-        more, those that the history does not keep are summed up: by then the factors are good.
+        Number of first ratings that are kept with any ``history``. When there are more, those that
+        the history does not keep are summed up.
     forgetting
-        What is left of a rating's weight, online, after each later one of the same row; a pair is
-        for users and items. With less than 1, tastes may drift.
+        Factor of a rating's weight, online, for each later rating of the same row; or a pair of
+        factors for users and items. Choose less than 1 if tastes drift.
     refresh
-        Rows of each side, those with the oldest information, that are refreshed for each rating
-        that is learnt online.
+        Number of rows of each side that are refreshed for each rating learnt online, in addition
+        to those of the rating; the rows with the oldest information.
     max_online_communities
-        How many communities a side may grow to online; ``None``: as many as the ratings call for.
-        A side with at most one by the limits above keeps to that.
+        Largest number of communities of a side online; ``None``: no limit. A side that is limited
+        to one community above keeps one.
     n_jobs
         Threads; ``None`` or -1 for all cores. The result is the same for any number.
     dtype
-        ``"float32"`` storage, or ``"float64"``, in which ratings are kept as they are given.
-        Equations are solved in float64 either way.
+        Type of storage, ``"float32"`` or ``"float64"``. With ``"float64"`` ratings are not rounded.
+        Equations are solved in float64 with either.
     rng
         Seed, or NumPy generator, of everything random.
 
@@ -205,12 +200,11 @@ class HeMF(Parametrised):
     ) -> Self:
         """Learn from ratings; anything `Ratings.from_any` reads.
 
-        ``user_features`` and ``item_features`` are what is known of them beside: a DataFrame with a
-        column of ids, a matrix whose row k is about id k, a pair of ids and matrix, a dict from id
-        to row, or a list of such; dense or sparse. Numbers are standardised, text and categories
-        have a column for each value, and "Action|Comedy" is two labels. Who is missing there, or
-        has a value missing, counts as average. Those that have features but no rating are predicted
-        from their features.
+        ``user_features`` and ``item_features`` are a DataFrame with a column of ids, a matrix whose
+        row k is of id k, a pair of ids and matrix, a dict from id to row, or a list of these; dense
+        or sparse. Numbers are standardised, text and categories have a column for each value, and
+        "Action|Comedy" is two labels. Missing rows and values count as average. Ids with features
+        and no rating are predicted from their features.
 
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
@@ -262,20 +256,19 @@ class HeMF(Parametrised):
         user_features: FeaturesLike = None,
         item_features: FeaturesLike = None,
     ) -> Self:
-        """Learn from more ratings, on top of what is known or from nothing.
+        """Learn from more ratings, after a fit or from nothing.
 
         Users and items may be new. A pair that is in the history is a changed rating. ``removed``
-        are pairs whose ratings are removed. Where the history is not full, the model
-        cannot know what a pair was rated: then ``removed`` must hold the ratings too, and
-        ``previous`` says, for each of ``ratings``, what it was before (NaN: it is new).
-        ``columns`` are those of ``ratings`` and of ``removed``. A model with ``moods`` takes
+        are pairs whose ratings are removed. Unless the history is full, ``removed`` must hold the
+        ratings too, and ``previous`` the old value of each of ``ratings`` (NaN: it is new).
+        ``columns`` are those of ``ratings`` and of ``removed``. A model with ``moods`` needs
         ratings with timestamps.
 
-        ``user_features`` and ``item_features``, of the kind that `fit` was given, may come with
-        ratings or without: of known ids in place of what they had, and of newcomers.
+        ``user_features`` and ``item_features``, with the columns that `fit` was given, may be
+        passed with or without ratings. They replace those of known ids, and add newcomers.
 
-        All of the batch is learnt at once: the users it touches, then items, then what they share.
-        After any exception the model is unchanged, to the bit. Calls of other threads wait.
+        The batch is learnt at once: its users, its items, then shared parameters. After any
+        exception the model is unchanged, to the bit. Calls of other threads wait.
 
         >>> model = HeMF(n_factors=2, rng=0).fit([("ann", "tea", 5), ("bob", "tea", 3)])
         >>> model.partial_fit([("eve", "tea", 4), ("eve", "milk", 1)]).n_users_
@@ -303,13 +296,13 @@ class HeMF(Parametrised):
         columns: ColumnChoice = None,
         return_seconds: bool = False,
     ) -> Any:
-        """Learn ratings one at a time, and return what was predicted of each just before.
+        """Learn ratings one at a time, and return the prediction of each made just before.
 
-        They are taken in the order given, `Ratings` by their timestamps. A model with ``moods``
-        takes timestamps beside them, and predicts with the mood of that time as far as it is known
-        by then. With ``return_seconds`` also how long each took. What users and items share is
-        brought up to date after each block of 20 to 1,000 ratings; an exception leaves a model that
-        has learnt whole blocks. The first prediction is 0 where no ``rating_range`` is given.
+        Ratings are learnt in the order given, `Ratings` by their timestamps. A model with ``moods``
+        needs timestamps, and predicts with the mood at that time. With ``return_seconds`` also
+        return the time that each took. Communities and other shared parameters are updated after
+        each block of 20 to 1,000 ratings; after an exception the model has learnt whole blocks. The
+        first prediction is 0 if no ``rating_range`` is given.
 
         >>> model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
         >>> model.predict_then_learn([("ann", "tea", 4), ("bob", "tea", 4)]).round(1)[0]
@@ -329,7 +322,7 @@ class HeMF(Parametrised):
         columns: ColumnChoice = None,
         features: FeaturesLike = None,
     ) -> Visitor:
-        """Return the posterior of a visitor with these ratings; the model stays as it is.
+        """Return the posterior of a visitor with these ratings; the model does not change.
 
         ``ratings`` are pairs of item and rating, a mapping of these, or ratings by one user. With
         ``y``, they are items, or pairs of the user and an item, and ``y`` their ratings.
@@ -366,19 +359,19 @@ class HeMF(Parametrised):
         ``users`` and ``items`` are ids, one or many; one user goes with many items and the other
         way round. A tuple is one id where ids of its side are tuples, otherwise several; this holds
         for every method. Without ``items``, ``users`` holds pairs: a frame, a file, an (n, 2)
-        array. ``timestamps``, one or as many, say when: a model with ``moods`` then expects the
-        mood of that time, and without them none in particular. Other models do not look at them.
-        Where pairs come with a column of timestamps, it is read unless others are given.
+        array. ``timestamps``, one or as many, are used by models with ``moods``, which predict
+        with the mood at that time, and without timestamps with no mood. By default those in the
+        pairs' column of timestamps are used, if there is one.
 
-        With ``return_std`` also the standard deviation, of the rating or, without
-        ``include_noise``, of the taste alone. With ``return_known`` also whether both are known,
-        that is, have a rating in training: strangers get what the model expects of a newcomer, with
-        the features that they had in `fit` if any (``unknown="error"``: an error).
+        With ``return_std`` also return the standard deviation of the rating or, without
+        ``include_noise``, of its expectation. With ``return_known`` also return whether both ids
+        are known, that is, have ratings. Unknown ids are predicted from the features given to
+        `fit`, if any, and the prior; with ``unknown="error"`` they are an error.
 
-        Where most users or items of the call are unknown, even of a single pair, and a mistake is
-        likely, an `UnknownIdWarning` says which: numbers given as text, users and items swapped, a
-        typo. Without a likely mistake one stranger is no reason for a warning; ten or more are, if
-        none is known and ``return_known`` is not set.
+        If most users or items of the call are unknown and a mistake is likely, an
+        `UnknownIdWarning` names it: numbers given as text, users and items swapped, a typo. Without
+        a likely mistake there is a warning if ten or more ids are given, none is known and
+        ``return_known`` is not set.
         """
         check_choice("unknown", unknown, ("prior", "error"))
         return_std = check_bool("return_std", return_std)
@@ -401,10 +394,10 @@ class HeMF(Parametrised):
     ) -> Predictive:
         """Return the distribution of the rating of each pair, given as `predict` takes them.
 
-        It has the mean and the standard deviation of `predict`. How noisy a row's ratings are is
-        not known exactly, so that tails are heavier than a normal distribution's, the more so
-        the fewer ratings a row has; and as heavy as those of the ratings learnt
-        (``tail_freedom_``). It is an array even for one pair; see `hemf.evaluation.Predictive`.
+        It has the mean and the standard deviation of `predict`. Its tails are heavier than those of
+        a normal distribution: noise scales are uncertain, the more so the fewer ratings a row has,
+        and so are the tails of the ratings learnt (``tail_freedom_``). It is an array even for one
+        pair; see `hemf.evaluation.Predictive`.
 
         >>> from hemf import HeMF
         >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
@@ -427,9 +420,9 @@ class HeMF(Parametrised):
         """Return the probability of each level of the scale, a row for each pair.
 
         Pairs are given as `predict` takes them; a single one is a table of one row. Columns are
-        the levels in ``levels_``, those seen in training, or ``levels``, rising. A level has what
-        the distribution (`predict_distribution`) holds between the midpoints to its neighbours,
-        the first and the last all beyond.
+        the levels in ``levels_``, those seen in training, or ``levels``, ascending. The
+        probability of a level is that of `predict_distribution` between the midpoints to its
+        neighbours; the first and the last interval are unbounded.
 
         >>> from hemf import HeMF
         >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
@@ -453,8 +446,8 @@ class HeMF(Parametrised):
     ) -> Float64Array:
         """Return the score of each of ``items`` for each of ``users``, as `recommend` ranks by.
 
-        A table with a row for each user and a column for each item: give as many users at a time
-        as there is memory for.
+        The table has a row for each user and a column for each item. If it does not fit in memory,
+        pass fewer users at a time.
 
         >>> from hemf import HeMF
         >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]
@@ -497,8 +490,8 @@ class HeMF(Parametrised):
         the taste (``"ucb"``), or one draw from the posterior (``"thompson"``). ``user`` is an id or
         several, as `predict` takes them: with several, the answers are arrays of one row each, None
         and NaN where there are fewer than n items. ``items`` limits the choice to these. With
-        ``return_known`` also whether the user, or each of them, has a rating in training: to
-        strangers, what suits a newcomer is recommended.
+        ``return_known`` also return whether the user, or each of them, has ratings. For unknown
+        users the items with the highest scores of a newcomer are returned.
         """
         check_choice("strategy", strategy, STRATEGIES)
         n, exploration = check_int("n", n, low=1), check_number("exploration", exploration, low=0)
@@ -529,7 +522,7 @@ class HeMF(Parametrised):
     def biclusters(self) -> Biclusters:
         """Return size, mean rating and mean prediction of each user × item community.
 
-        They are of the ratings that are kept; where these are not all, a `HistoryWarning` says so.
+        They are computed from the ratings that are kept, with a `HistoryWarning` if not all are.
         """
         with self._holder.lock:
             return biclusters(self._model)
@@ -537,7 +530,7 @@ class HeMF(Parametrised):
     def explain(self, user: IdsLike, item: IdsLike, *, n: int = 5) -> Explanation:
         """Return what went into a prediction: offsets, communities, rated items, uncertainty.
 
-        Where not all of the user's ratings are kept, a `HistoryWarning` says so.
+        There is a `HistoryWarning` if not all of the user's ratings are kept.
         """
         n = check_int("n", n, low=0)
         with self._holder.lock:
@@ -574,7 +567,7 @@ class HeMF(Parametrised):
 
     @property
     def state_(self) -> Component:
-        """Posterior of the ratings, as the batch fit or online learning keeps it."""
+        """State of the batch fit or of online learning."""
         return self._model.state
 
     @property

@@ -1,4 +1,4 @@
-"""Reports after each sweep, callbacks and convergence."""
+"""Reports after each sweep, and callbacks."""
 
 from __future__ import annotations
 
