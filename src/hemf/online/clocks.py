@@ -226,7 +226,7 @@ class Watch:
         """Text of the warning that forecasts have become worse."""
         return (
             f"forecasts of new ratings have become worse: their root mean squared error is "
-            f"{self.recent**0.5:.3g} of late and was {self.best**0.5:.3g} at best; if the ratings "
+            f"{self.recent**0.5:.3g} now and was {self.best**0.5:.3g} at best; if the ratings "
             "or ids now mean something else (another scale, say), learn them with a new model; if "
             "tastes have changed, set forgetting below 1; otherwise fit a new model to ratings on "
             "file"

@@ -209,7 +209,7 @@ def generator_state(rng: np.random.Generator) -> Undo:
 # - It records what it is about to change in a `Journal`, and does not touch the holder. Its last
 #   step, one assignment, replaces the content and clears the pending call: before it the content is
 #   the old one, with changes that will be undone, after it the new one.
-# - An interrupted call is undone by whoever reads the content next: as a rule by the call itself,
+# - An interrupted call is undone by the next reader of the content: as a rule by the call itself,
 #   on its way out. An undo that is interrupted stays pending, and is started again by the next.
 # - Whether a call is running must not be a flag, which an exception could leave at the wrong value.
 #   The interpreter knows it of generators, so a call is one: it runs from its only ``next`` until

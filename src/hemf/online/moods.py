@@ -124,16 +124,16 @@ class OnlineMoods:
     def keep(self, raters: Int64Array | None = None) -> Undo:
         """Return a function that restores the sessions of these raters, or all."""
         n, every = int(self.used[0]), self.n_raters
-        believed, of_raters = [self.table, self.moods, self.links], [self.last, self.smoothed]
+        of_sessions, of_raters = [self.table, self.moods, self.links], [self.last, self.smoothed]
         if raters is None:
-            whole = *(array[:n] for array in (*believed, self.time)), self.used
+            whole = *(array[:n] for array in (*of_sessions, self.time)), self.used
             return content_of(*whole, *(array[:every] for array in of_raters))
         at = _columns()
         chain = latest = self.last[raters]
         while (latest := latest[latest >= 0]).size:
             latest = self.links[latest, at.EARLIER]
             chain = np.concatenate([chain, latest])
-        rows, used = rows_of(believed, chain[chain >= 0].astype(np.int64)), content_of(self.used)
+        rows, used = rows_of(of_sessions, chain[chain >= 0].astype(np.int64)), content_of(self.used)
         own = rows_of(of_raters, raters)
 
         def undo() -> None:

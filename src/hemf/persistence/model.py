@@ -455,7 +455,7 @@ def _vocabulary(distinct: DistinctIds) -> Vocabulary:
 
 def _parameter(name: str, value: object) -> Json:
     if isinstance(value, np.random.Generator):
-        return None  # its state belongs to whoever made it
+        return None  # its state belongs to the caller
     try:
         return encoded(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError as error:
