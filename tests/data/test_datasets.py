@@ -182,7 +182,8 @@ def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
     assert datasets.cache_folder() == tmp_path / "hemf-54321"
     assert datasets.cached("ml-100k") is None
     (tmp_path / "hemf-54321").mkdir()  # by another user
-    assert datasets.cache_folder() != tmp_path / "hemf-54321"
+    with pytest.raises(DatasetError, match="hemf-54321 belongs to another user; set HEMF_CACHE"):
+        datasets.cache_folder()
 
 
 def test_a_wrong_checksum_leaves_nothing(server, publish, folder):

@@ -116,11 +116,13 @@ def _blas() -> str:
 
 
 def _cache() -> str:
-    from hemf.data.datasets import cache_folder, temporary_cache
+    import tempfile
+
+    from hemf.data.datasets import cache_folder
 
     folder = cache_folder()
     _try_to_write(folder)
-    if folder == temporary_cache():
+    if folder.parent == Path(tempfile.gettempdir()):
         return f"{folder}, since there is no home folder; HEMF_CACHE chooses one that is kept"
     return f"{folder} can be written to"
 

@@ -169,7 +169,7 @@ def describe(name: str) -> str:
 def cache_folder() -> Path:
     """Return the folder of everything hemf keeps: ``$HEMF_CACHE``, else in the user's cache.
 
-    A user without a home, as in some containers, has `temporary_cache`.
+    A user without a home, as in some containers, has a temporary one.
     """
     if chosen := os.environ.get("HEMF_CACHE"):
         return expand_home(chosen)
@@ -179,18 +179,20 @@ def cache_folder() -> Path:
     try:
         return Path(platformdirs.user_cache_dir("hemf", appauthor=False, opinion=False))
     except RuntimeError:
-        return temporary_cache()
+        return _temporary_cache()
 
 
-def temporary_cache() -> Path:
+def _temporary_cache() -> Path:
     """Return the folder of this user's data sets among temporary files.
 
-    A folder of that name that belongs to somebody else is not used: what is in it may be anything.
+    One that belongs to another user is an error: what is in it may be anything.
     """
     user = getattr(os, "getuid", lambda: 0)()
     folder = Path(tempfile.gettempdir()) / f"hemf-{user}"
     if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != user):
-        return Path(tempfile.mkdtemp(prefix="hemf-"))
+        raise DatasetError(
+            f"{folder} belongs to another user; set HEMF_CACHE to a folder of your own"
+        )
     return folder
 
 
