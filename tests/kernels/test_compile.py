@@ -1,4 +1,4 @@
-"""Kernels are compiled once, and anew when the code that they use changes."""
+"""Kernels are compiled once, and again when the code that they use changes."""
 
 from __future__ import annotations
 
