@@ -21,7 +21,15 @@ from hemf.kernels.lanes import (
     solve_forward,
     store,
 )
-from hemf.kernels.structures import WIDTH, OtherRows, Ratings, SweepMemory, refer
+from hemf.kernels.structures import (
+    WIDTH,
+    OtherRows,
+    Ratings,
+    SweepMemory,
+    TopicRatings,
+    TopicRows,
+    refer,
+)
 
 
 @kernel("void({T}[:, ::1], {T}[:, ::1])")
@@ -88,18 +96,18 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @kernel(
-    """void(int64, int64, int64[::1], int64[::1], int32[::1], {T}[::1], {T}[::1], {T}[:, ::1],
-    float64[::1], {T}[:, :, ::1], float64[:, ::1])""",
-    allocates=True,
-)
+    "int64", "int64", "int64[::1]", Ratings, "{T}[::1]", "{T}[:, ::1]", "float64[::1]",
+    "{T}[:, :, ::1]", "float64[:, ::1]", allocates=True,
+)  # fmt: skip
 def conditional_rows(
-    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
-    other: Any, precision: Any, covariance: Any, natural_mean: Any,
+    begin: int, end: int, cuts: Any, ratings: Ratings, weights: Any, other: Any, precision: Any,
+    covariance: Any, natural_mean: Any,
 ) -> None:  # fmt: skip
     """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
 
     Arguments are those of `draw_rows`, but every rating has a weight w of its own, 1/σ² included.
     """
+    indptr, indices, values = ratings.indptr, ratings.indices, ratings.values
     order = other.shape[1]
     triangle = order * (order + 1) // 2
     gram = np.empty(triangle, other.dtype)
@@ -154,20 +162,18 @@ def products(
         out[n] = dot(left_rows[left[n]], right_rows[right[n]])
 
 
-@kernel(
-    """void(int64, int64, int32[::1], int32[::1], {T}[::1], float64, {T}[:, ::1], {T}[:, ::1],
-    {T}[:, :, ::1], {T}[:, :, ::1], {T}[::1], uint8[::1], uint8[::1])""",
-    allocates=True,
-)
+@kernel("int64", "int64", TopicRatings, "float64", TopicRows, TopicRows, "{T}[::1]", allocates=True)
 def draw_topics(
-    begin: int, end: int, users: Any, items: Any, residuals: Any, noise: Any, user_shares: Any,
-    item_shares: Any, user_vectors: Any, item_vectors: Any, uniforms: Any, user_topics: Any,
-    item_topics: Any,
+    begin: int, end: int, ratings: TopicRatings, noise: Any, user_rows: TopicRows,
+    item_rows: TopicRows, uniforms: Any,
 ) -> None:  # fmt: skip
     """Draw the user topic i and the item topic k of every rating, both at once.
 
     p(i, k) ∝ θ_u(i) θ_j(k) N(residual; c_u^k · d_j^i, σ²). Shares are θ, vectors c and d.
     """
+    users, items, residuals = ratings.users, ratings.items, ratings.residuals
+    user_shares, item_shares = user_rows.shares, item_rows.shares
+    user_vectors, item_vectors = user_rows.vectors, item_rows.vectors
     n_user, n_item = user_shares.shape[1], item_shares.shape[1]
     weight = np.empty((n_user, n_item))
     for n in range(begin, end):
@@ -194,7 +200,7 @@ def draw_topics(
                 i, k = i + 1, 0
             else:  # the last, whatever rounding has left
                 break
-        user_topics[n], item_topics[n] = i, k
+        ratings.user_topics[n], ratings.item_topics[n] = i, k
 
 
 @kernel(

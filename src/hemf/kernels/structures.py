@@ -198,6 +198,30 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float64, fill: float | None 
     return array
 
 
+# -- Gibbs sampling --------------------------------------------------------------------------------
+
+
+class TopicRatings(NamedTuple):
+    """Ratings whose topics are drawn."""
+
+    users: Int32Array
+    items: Int32Array
+    residuals: Vector
+    """r less all but the product of topic vectors."""
+    user_topics: Annotated[Any, "uint8[::1]"]
+    item_topics: Annotated[Any, "uint8[::1]"]
+    """Written: the topics drawn."""
+
+
+class TopicRows(NamedTuple):
+    """Topics of the rows of one side."""
+
+    shares: Table
+    """θ, (rows, own topics)."""
+    vectors: Annotated[Any, "{T}[:, :, ::1]"]
+    """c of users, d of items, (rows, topics of the other side, factors)."""
+
+
 # -- online learning -----------------------------------------------------------------------------
 
 

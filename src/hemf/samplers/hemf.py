@@ -439,6 +439,7 @@ class DrawnSide:
     ) -> tuple[Float32Array, Float64Array]:
         """Return S_i and h_i of every row; see `hemf.kernels.gibbs.conditional_rows`."""
         from hemf.kernels import gibbs as kernels
+        from hemf.kernels import structures
 
         rows, layout, order = self.rows, self.layout, self.layout.order
         values = rows.values
@@ -448,7 +449,7 @@ class DrawnSide:
         natural_mean = np.empty((self.n_rows, order))
         cuts = chunk_bounds(rows.indptr, order)
         given = (
-            cuts, rows.indptr, rows.indices, values, weights,
+            cuts, structures.Ratings(rows.indptr, rows.indices, values), weights,
             np.ascontiguousarray(other[:, layout.free]), pack(self.precision), covariance,
             natural_mean,
         )  # fmt: skip

@@ -171,13 +171,17 @@ def draw_topics(
 ) -> tuple[UInt8Array, UInt8Array]:
     """Draw user topic and item topic of every rating; see `hemf.kernels.gibbs.draw_topics`."""
     from hemf.kernels import gibbs as kernels
+    from hemf.kernels.structures import TopicRatings, TopicRows
 
     n = len(residuals)
     uniforms = rng.random(n, np.float32)
     drawn = np.empty(n, np.uint8), np.empty(n, np.uint8)
     run = kernels.draw_topics.compiled(np.float32)
-    given = *pairs, residuals, noise, *shares, *vectors, uniforms, *drawn
-    over_parts(lambda begin, end: run(begin, end, *given), n, threads)
+    ratings = TopicRatings(*pairs, residuals, *drawn)
+    users, items = (TopicRows(*rows) for rows in zip(shares, vectors, strict=True))
+    over_parts(
+        lambda begin, end: run(begin, end, ratings, noise, users, items, uniforms), n, threads
+    )
     return drawn
 
 

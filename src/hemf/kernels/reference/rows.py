@@ -344,20 +344,20 @@ def descend(given: Any, user_rows: Any, item_rows: Any, forecasts: Any) -> None:
 
 
 def conditional_rows(
-    begin: int, end: int, cuts: Any, indptr: Any, indices: Any, values: Any, weights: Any,
-    other: Any, precision: Any, covariance: Any, natural_mean: Any,
+    begin: int, end: int, cuts: Any, ratings: Any, weights: Any, other: Any, precision: Any,
+    covariance: Any, natural_mean: Any,
 ) -> None:  # fmt: skip
     """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
 
     >>> covariance, natural_mean = np.empty((1, 1, 1)), np.empty((1, 1))
-    >>> rated, ratings, weights = np.array([0, 1]), np.array([1.0, -1.0]), np.array([2.0, 1.0])
-    >>> others, cuts, indptr = np.array([[2.0], [3.0]]), [0, 1], [0, 2]
+    >>> ratings = np.array([0, 2]), np.array([0, 1]), np.array([1.0, -1.0])
+    >>> weights, others = np.array([2.0, 1.0]), np.array([[2.0], [3.0]])
     >>> conditional_rows(
-    ...     0, 1, cuts, indptr, rated, ratings, weights, others, np.array([3.0]), covariance,
-    ...     natural_mean)
+    ...     0, 1, [0, 1], ratings, weights, others, np.array([3.0]), covariance, natural_mean)
     >>> covariance.tolist(), natural_mean.tolist()
     ([[[0.05]]], [[1.0]])
     """
+    indptr, indices, values = ratings
     for _, i in rows_of(begin, end, cuts):
         part = slice(indptr[i], indptr[i + 1])
         b, w = other[indices[part]].astype(np.float64), weights[part].astype(np.float64)
