@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from hemf.evaluation import Summary
-from hemf.experiments.analysis import compare_all, conclusions, findings, reached
 from hemf.experiments.catalog import Method, Printed
 from hemf.experiments.plan import Request, plan
+from hemf.experiments.report import compare_all, conclusions, findings, reached
 
 
 @pytest.fixture

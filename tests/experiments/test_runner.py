@@ -8,10 +8,9 @@ from hemf import __version__
 from hemf.errors import DataError, DatasetError, ParameterError
 from hemf.evaluation import fingerprint
 from hemf.experiments import runner
-from hemf.experiments.analysis import compare_all, conclusions
 from hemf.experiments.catalog import Method
 from hemf.experiments.plan import RESULTS, Request, plan
-from hemf.experiments.report import render
+from hemf.experiments.report import compare_all, conclusions, render
 from hemf.experiments.runner import SPLITS, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")

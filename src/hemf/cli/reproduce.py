@@ -142,7 +142,7 @@ def _name(task: Task) -> str:
 def _document(
     planned: Plan, results: Mapping[str, Entry], report: Path, seconds: float
 ) -> Document:
-    from hemf.experiments.analysis import compare_all, conclusions, findings
+    from hemf.experiments.report import compare_all, conclusions, findings
 
     document: Document = {
         "version": library_version(),
@@ -187,8 +187,14 @@ def _document(
 
 
 def _show(output: Output, planned: Plan, results: Mapping[str, Entry], document: Document) -> None:
-    from hemf.experiments.analysis import compare_all, conclusions, findings
-    from hemf.experiments.report import group_title, in_one_table, table_of
+    from hemf.experiments.report import (
+        compare_all,
+        conclusions,
+        findings,
+        group_title,
+        in_one_table,
+        table_of,
+    )
 
     for experiment in planned.experiments:
         output.line(experiment.title, style="bold")

@@ -5,7 +5,7 @@
 ['table1', 'figure4']
 """
 
-from hemf.data import datasets  # with the sets that hemf.experiments.data adds
+from hemf.data import datasets  # with the sets that this package adds
 from hemf.experiments.catalog import ALL, EXPERIMENTS, Experiment, Method, Part, chosen
 from hemf.experiments.data import read_votes
 from hemf.experiments.netflix import convert_netflix, read_netflix

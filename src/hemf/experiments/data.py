@@ -1,4 +1,4 @@
-"""The data sets of the paper: catalogue entries of EachMovie and Netflix, and where sets are found.
+"""The data sets of the paper and where they are found, and EachMovie's catalogue entry.
 
 `find` looks in the given folder, in ``$HEMF_DATA``, and in hemf's cache, in this order; in each for
 ``NAME.parquet`` and for the files that `hemf data fetch` leaves or asks for. It downloads nothing,
@@ -18,14 +18,12 @@ import numpy as np
 from hemf._checks import check_rows
 from hemf._files import expand_home
 from hemf.data import datasets
-from hemf.data.datasets import Dataset, Progress, RatingColumns, register
+from hemf.data.datasets import Dataset, RatingColumns, register
 from hemf.data.files import open_file
-from hemf.data.netflix_like import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.ratings import Ratings
 from hemf.data.sources import infer_text_ids, parse_ratings
 from hemf.data.vocabulary import factorise
-from hemf.errors import DataError, DatasetError, DatasetWarning, warn_caller
-from hemf.experiments.netflix import NETFLIX_FILES, convert_netflix, load_netflix, read_netflix
+from hemf.errors import DataError, DatasetError
 
 SYNTHETIC = "netflix-like"
 
@@ -181,7 +179,7 @@ def _missing(source: Source, folder: Path | None) -> DatasetError:
     )
 
 
-# -- EachMovie and the Netflix Prize in the catalogue --------------------------------------------
+# -- EachMovie in the catalogue ------------------------------------------------------------------
 
 _STEPS = 5  # from the lowest score to the highest
 _TOLERANCE = 1e-3
@@ -221,20 +219,6 @@ def read_votes(path: str | Path, *, min_weight: float = 0.0) -> RatingColumns:
     return RatingColumns(users[kept], items[kept], (steps[kept] + 1).astype(np.float32))
 
 
-def _convert(entry: Dataset, home: Path, progress: Progress | None) -> Path:
-    """Convert the Netflix files in a folder; warn if they are not complete."""
-    target = home / entry.ratings_file
-    n_movies, n_ratings = convert_netflix(home, target, progress=progress)
-    if n_ratings != entry.ratings:
-        warn_caller(
-            f"{home.absolute()} holds {n_ratings:,} ratings of {n_movies:,} items, where "
-            f"{entry.title} has {entry.ratings:,} of {entry.items:,}; are files missing? To add "
-            f"them, delete {target.name} there and run this again",
-            DatasetWarning,
-        )
-    return target
-
-
 register(
     Dataset(
         name="eachmovie",
@@ -255,24 +239,5 @@ register(
             "Research Center."
         ),
         read=read_votes,
-    ),
-    Dataset(
-        name="netflix",
-        title="Netflix Prize (2006)",
-        ratings_member="netflix/ratings.parquet",
-        placed=NETFLIX_FILES,
-        users=NETFLIX_USERS,
-        items=NETFLIX_ITEMS,
-        ratings=NETFLIX_RATINGS,
-        scale=(1.0, 5.0, 1.0),
-        megabytes=2_000.0,
-        terms="Netflix; no longer offered. The README that came with your copy is binding.",
-        citation=(
-            "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
-            "and Workshop 2007."
-        ),
-        read=read_netflix,
-        read_ratings=load_netflix,
-        convert=_convert,
     ),
 )

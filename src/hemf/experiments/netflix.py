@@ -21,10 +21,11 @@ import numpy as np
 
 from hemf._files import atomic_write, expand_home
 from hemf._typing import ArrowTable
-from hemf.data.datasets import Progress, RatingColumns
+from hemf.data.datasets import Dataset, Progress, RatingColumns, register
+from hemf.data.netflix_like import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import Vocabulary, to_numpy
-from hemf.errors import DatasetError
+from hemf.errors import DatasetError, DatasetWarning, warn_caller
 
 if TYPE_CHECKING:
     from pyarrow.csv import InvalidRow
@@ -404,3 +405,43 @@ def _fault(line: str) -> str | None:
 
 def _is_whole(text: str, most: int) -> bool:
     return text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most
+
+
+# -- the catalogue entry -------------------------------------------------------------------------
+
+
+def _convert(entry: Dataset, home: Path, progress: Progress | None) -> Path:
+    """Convert the Netflix files in a folder; warn if they are not complete."""
+    target = home / entry.ratings_file
+    n_movies, n_ratings = convert_netflix(home, target, progress=progress)
+    if n_ratings != entry.ratings:
+        warn_caller(
+            f"{home.absolute()} holds {n_ratings:,} ratings of {n_movies:,} items, where "
+            f"{entry.title} has {entry.ratings:,} of {entry.items:,}; are files missing? To add "
+            f"them, delete {target.name} there and run this again",
+            DatasetWarning,
+        )
+    return target
+
+
+register(
+    Dataset(
+        name="netflix",
+        title="Netflix Prize (2006)",
+        ratings_member="netflix/ratings.parquet",
+        placed=NETFLIX_FILES,
+        users=NETFLIX_USERS,
+        items=NETFLIX_ITEMS,
+        ratings=NETFLIX_RATINGS,
+        scale=(1.0, 5.0, 1.0),
+        megabytes=2_000.0,
+        terms="Netflix; no longer offered. The README that came with your copy is binding.",
+        citation=(
+            "James Bennett and Stan Lanning (2007). The Netflix Prize. Proceedings of KDD Cup "
+            "and Workshop 2007."
+        ),
+        read=read_netflix,
+        read_ratings=load_netflix,
+        convert=_convert,
+    ),
+)
