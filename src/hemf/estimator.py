@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
@@ -39,6 +39,7 @@ from hemf.queries.communities import Biclusters, CommunityView, biclusters, comm
 from hemf.queries.explain import Explanation, explain
 from hemf.queries.recommend import STRATEGIES, Ranking, recommend, scores
 from hemf.queries.visitor import Visitor, fold_in
+from hemf.report.model import write_report
 
 
 class HeMF(Parametrised):
@@ -535,6 +536,37 @@ class HeMF(Parametrised):
         n = check_int("n", n, low=0)
         with self._holder.lock:
             return explain(self._model, user, item, n)
+
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str = "Ratings",
+        held_out: Ratings | None = None,
+        example_user: Hashable = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write an HTML report on the model; the file needs nothing but a browser.
+
+        ``held_out`` are ratings to measure errors and intervals on. Recommendations are shown for
+        ``example_user``, by default the one with most ratings. ``facts`` are further figures. The
+        report names what it cannot show because a model that learns online does not keep it.
+
+        >>> path = getfixture("tmp_path") / "report.html"
+        >>> HeMF(n_factors=1, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)]).report(path)
+        >>> "Best for" in path.read_text("utf-8")
+        True
+        """
+        with self._holder.lock:
+            write_report(
+                path,
+                self._fit,
+                repr(self),
+                title=title,
+                held_out=held_out,
+                example_user=example_user,
+                facts=facts or {},
+            )
 
     # -- keeping -------------------------------------------------------------------------------
 

@@ -938,10 +938,8 @@ def test_communities_know_who_is_well_known_without_a_history():
 
 @pytest.mark.parametrize(("history", "start"), [("full", "from nothing"), ("none", "fitted")])
 def test_a_report_can_be_written(history, start, tmp_path):
-    from hemf.report.model import write_report
-
     path = tmp_path / "report.html"
-    write_report(path, started(start, history).partial_fit(MORE), held_out=Ratings.from_any(MORE))
+    started(start, history).partial_fit(MORE).report(path, held_out=Ratings.from_any(MORE))
     assert path.stat().st_size > 1000
 
 

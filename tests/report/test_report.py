@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, HeMF, Ratings
 from hemf.data import datasets
-from hemf.report.model import render_report, write_report
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+def render_report(model, **options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        model.report(path, **options)
+        return path.read_text("utf-8")
 
 
 class Checker(HTMLParser):
@@ -223,7 +231,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, model, mon
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*report.html'"):
-        write_report(path, model)
+        model.report(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -47,7 +47,6 @@ def demo(
     from hemf.data import datasets
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
-    from hemf.report.model import write_report
 
     begin = time.perf_counter()
     arguments.check_writable(report)
@@ -80,9 +79,8 @@ def demo(
             "recommendations": ranked_items(model, user, RECOMMENDED),
         }
         with output.status("drawing the report"):
-            write_report(
+            model.report(
                 report,
-                model,
                 title="A film club",
                 held_out=test,
                 example_user=user,

@@ -54,10 +54,8 @@ def fit(
     warm_up(output, model)
     fit_and_save(output, model_file, partial(model.fit, ratings, **features))
     if report is not None:
-        from hemf.report.model import write_report
-
         with output.status(f"drawing {report}"):
-            write_report(report, model, title=Path(data).name, held_out=model.held_out_)
+            model.report(report, title=Path(data).name, held_out=model.held_out_)
     document = {**summary(model), "model": str(model_file), "report": report and str(report)}
     output.result(document, lambda: _show(output, model, model_file, report))
 

@@ -1,11 +1,4 @@
-"""HTML reports of models, evaluations and streams.
-
->>> import tempfile
->>> from hemf import HeMF
->>> from hemf.report.model import write_report
->>> model = HeMF(n_factors=1, max_sweeps=1, rng=0).fit([("ann", "tea", 5), ("bob", "milk", 1)])
->>> write_report(tempfile.mkdtemp() + "/report.html", model)
-"""
+"""HTML reports of models, evaluations and streams."""
 
 from __future__ import annotations
 
@@ -20,10 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hemf._files import atomic_write
-from hemf.errors import HistoryWarning
-from hemf.evaluation import judge
+from hemf.data.ratings import Ratings
+from hemf.errors import HistoryWarning, ParameterError
+from hemf.evaluation import Calibration, CurvePoint, RankingMetrics, judge
 from hemf.evaluation import rmse as rmse_of
 from hemf.evaluation.distribution import is_scale
+from hemf.model.state import FittedModel
+from hemf.online.record import Fit
+from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view
+from hemf.queries.predict import levels, predict, predict_distribution
+from hemf.queries.recommend import recommend
 from hemf.report import plots
 from hemf.report.page import (
     Markup,
@@ -42,11 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hemf.data.ratings import Ratings
-    from hemf.estimator import HeMF
-    from hemf.evaluation import Calibration, CurvePoint, RankingMetrics
-    from hemf.queries.communities import Biclusters, CommunityView
-
 
 MAX_JUDGED = 200_000  # ratings that errors and intervals are measured on
 RECOMMENDED = 10
@@ -57,66 +51,47 @@ NO_SWEEPS = "it shows the sweeps of a fit, and this model has learnt online from
 
 def write_report(
     path: str | os.PathLike[str],
-    model: HeMF,
+    fit: Fit,
+    subtitle: str,
     *,
-    title: str = "Ratings",
-    held_out: Ratings | None = None,
-    example_user: Hashable = None,
-    facts: Mapping[str, str] | None = None,
+    title: str,
+    held_out: Ratings | None,
+    example_user: Hashable,
+    facts: Mapping[str, str],
 ) -> None:
-    """Write a report on a model; the file needs nothing but a browser.
-
-    The report names what it cannot show because a model that learns online does not keep it.
-
-    ``held_out`` are ratings to measure errors and intervals on. Recommendations are shown for
-    ``example_user``, by default the one with most ratings. ``facts`` are further figures.
-    """
-    html = render_report(
-        model, title=title, held_out=held_out, example_user=example_user, facts=facts
-    )
-    with atomic_write(path) as fresh:
-        fresh.write_text(html, encoding="utf-8")
-
-
-def render_report(
-    model: HeMF,
-    *,
-    title: str = "Ratings",
-    held_out: Ratings | None = None,
-    example_user: Hashable = None,
-    facts: Mapping[str, str] | None = None,
-) -> str:
-    """Return the HTML of a report; see `write_report`."""
-    state, kept = model.state_, model.ratings_
-    seen = _judged(model, kept) if kept.n_ratings else None
+    """Write a report on what was learnt; see `hemf.HeMF.report`."""
+    model = fit.model
+    seen = _judged(model, model.ratings) if model.ratings.n_ratings else None
     unseen = None if held_out is None else _judged(model, held_out)
     if example_user is None:
-        example_user = kept.users.ids[int(np.argmax(state.counts["user"]))]
+        example_user = model.record.users.ids[int(np.argmax(model.state.counts["user"]))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HistoryWarning)  # the report itself says what is missing
-        return page(
+        html = page(
             title,
-            f"{model!r}, {date.today():%d %B %Y}",
+            f"{subtitle}, {date.today():%d %B %Y}",
             [
-                tiles({**_figures(model, seen, unseen), **(facts or {})}),
-                section("Learning", _learning(model, unseen)),
-                section("Communities", _communities(model)),
+                tiles({**_figures(fit, seen, unseen), **facts}),
+                section("Learning", _learning(fit, unseen)),
+                section("Communities", _communities(fit)),
                 section("How sure", _certainty(model, seen, unseen)),
                 section("Recommendations", _recommendations(model, example_user)),
             ],
         )
+    with atomic_write(path) as fresh:
+        fresh.write_text(html, encoding="utf-8")
 
 
-def _gap(model: HeMF) -> str:
+def _gap(model: FittedModel) -> str:
     """Return which ratings a figure is of if not all are kept, otherwise an empty text."""
-    kept, learnt = model.ratings_.n_ratings, model.n_ratings_
+    kept, learnt = model.ratings.n_ratings, model.state.n_ratings
     if kept == learnt:
         return ""
     return f"Of the {kept:,} ratings that are kept, of {learnt:,} learnt. "
 
 
 def _missing(title: str, why: str) -> str:
-    return card(title, f"Not shown: {why}", "", wide=True)
+    return card(title, f"Not shown: {why}", wide=True)
 
 
 class _Judgement(NamedTuple):
@@ -126,29 +101,31 @@ class _Judgement(NamedTuple):
     found: Calibration
 
 
-def _judged(model: HeMF, ratings: Ratings) -> _Judgement:
+def _judged(model: FittedModel, ratings: Ratings) -> _Judgement:
     step = max(1, -(-ratings.n_ratings // MAX_JUDGED))
     users, items, actual = (column[::step] for column in ratings.id_columns())
     times = None if ratings.timestamps is None else ratings.timestamps[::step]
-    predicted = model.predict_distribution(users, items, timestamps=times)
-    levels = model.levels_ if is_scale(model.levels_) else None
-    return _Judgement(rmse_of(actual, predicted.mean), judge(actual, predicted, levels=levels))
+    predicted = predict_distribution(model, users, items, times)
+    known = levels(model)
+    found = judge(actual, predicted, levels=known if is_scale(known) else None)
+    return _Judgement(rmse_of(actual, predicted.mean), found)
 
 
-def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
+def _figures(fit: Fit, seen: _Judgement | None, unseen: _Judgement | None) -> dict[str, str]:
+    model, state = fit.model, fit.model.state
+    users, items = state.sides["user"], state.sides["item"]
     figures = {
-        "ratings learnt from": f"{model.n_ratings_:,}",
-        "users": f"{model.n_users_:,}",
-        "items": f"{model.n_items_:,}",
-        "user × item communities": f"{model.n_user_communities_} × {model.n_item_communities_}",
+        "ratings learnt from": f"{state.n_ratings:,}",
+        "users": f"{users.n_rows:,}",
+        "items": f"{items.n_rows:,}",
+        "user × item communities": f"{users.n_communities} × {items.n_communities}",
     }
-    if model.history_:
-        converged = "" if model.converged_ else " (not converged)"
-        figures["sweeps"] = f"{model.n_sweeps_}{converged}"
-        if not math.isnan(model.history_[-1].seconds):
-            figures["seconds"] = f"{model.history_[-1].seconds:.1f}"
-    figures["ELBO (nats)"] = f"{model.elbo_:,.0f}"
-    figures["noise of a rating (σ)"] = f"{model.noise_variance_**0.5:.3f}"
+    if fit.history:
+        figures["sweeps"] = f"{state.sweeps}{'' if fit.converged else ' (not converged)'}"
+        if not math.isnan(fit.history[-1].seconds):
+            figures["seconds"] = f"{fit.history[-1].seconds:.1f}"
+    figures["ELBO (nats)"] = f"{sum(state.bound_terms().values()):,.0f}"
+    figures["noise of a rating (σ)"] = f"{(state.noise * model.scale**2) ** 0.5:.3f}"
     if seen is not None:
         figures["RMSE, ratings kept" if _gap(model) else "RMSE, training"] = f"{seen.rmse:.4f}"
     if unseen is not None:
@@ -157,13 +134,13 @@ def _figures(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) ->
     return figures
 
 
-def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
-    history = model.history_
+def _learning(fit: Fit, unseen: _Judgement | None) -> list[str]:
+    history = fit.history
     if not history:
         return [_missing("Lower bound and error by sweep", NO_SWEEPS)]
     held_out = None if unseen is None else unseen.rmse
     skipped = f"The first {plots.SKIPPED} sweeps are left out. " if len(history) > 4 else ""
-    since = "" if not model.is_online_ else " What was learnt online since is not in these."
+    since = "" if fit.learner is None else " What was learnt online since is not in these."
     return [
         card(
             "Lower bound",
@@ -185,57 +162,54 @@ def _learning(model: HeMF, unseen: _Judgement | None) -> list[str]:
     ]
 
 
-def _communities(model: HeMF) -> list[str]:
-    users, items = model.communities("user", n=NAMED), model.communities("item", n=NAMED)
-    biclusters = model.biclusters()
-    wide = biclusters.size.shape[1] > plots.FEW
-    sizes = plots.community_sizes(users.sizes, items.sizes)
+def _communities(fit: Fit) -> list[str]:
+    users, items = (community_view(fit.model, side, NAMED) for side in ("user", "item"))
+    found = biclusters(fit.model)
+    wide = found.size.shape[1] > plots.FEW
+    active, sizes = "Active communities", plots.community_sizes(users.sizes, items.sizes)
     return [
-        _active(model),
+        card(
+            active,
+            "Many are seeded; those that are fragments of one another are merged.",
+            picture("active", plots.active_communities(fit.history), "Communities by sweep"),
+        )
+        if fit.history
+        else _missing(active, NO_SWEEPS),
         card(
             "Community sizes",
             "Expected number of members; who is between two communities counts in part in both.",
             picture("sizes", sizes, "Community sizes"),
         ),
-        _map(model, biclusters, wide=wide),
+        _map(found, _gap(fit.model), wide=wide),
         _divisive(users, wide=wide),
         _typical(users),
         _typical(items),
     ]
 
 
-def _active(model: HeMF) -> str:
-    title = "Active communities"
-    if not model.history_:
-        return _missing(title, NO_SWEEPS)
-    return card(
-        title,
-        "Many are seeded; those that are fragments of one another are merged.",
-        picture("active", plots.active_communities(model.history_), "Communities by sweep"),
-    )
-
-
-def _map(model: HeMF, biclusters: Biclusters, *, wide: bool) -> str:
+def _map(found: Biclusters, gap: str, *, wide: bool) -> str:
     title = "Who rates what how"
-    if not biclusters.size.any():
+    if not found.size.any():
         return _missing(title, NO_RATINGS)
-    drawn = plots.bicluster_map(biclusters.mean_rating, biclusters.size)
     return card(
         title,
         "Mean rating of each item community by each user community; below it, the number of "
-        f"ratings. {_gap(model)}".rstrip(),
-        picture("biclusters", drawn, "Mean rating of each user by item community"),
+        f"ratings. {gap}".rstrip(),
+        picture(
+            "biclusters",
+            plots.bicluster_map(found.mean_rating, found.size),
+            "Mean rating of each user by item community",
+        ),
         wide=wide,
     )
 
 
 def _typical(view: CommunityView) -> str:
-    other = "items" if view.side == "user" else "users"
     if view.side == "user":
-        text = "Typical items are those with the highest ratings to expect."
+        other, text = "items", "Typical items are those with the highest ratings to expect."
         beyond = "are rated higher here than the averages of this community and of the item suggest"
     else:
-        text = "Typical users are those who rate highest."
+        other, text = "users", "Typical users are those who rate highest."
         beyond = "rate these items higher than the averages of the items and of the user suggest"
     if len(view) > 1:
         text = (
@@ -247,26 +221,20 @@ def _typical(view: CommunityView) -> str:
             number,
             f"{size:,.0f}",
             _listed(isolated(id) for id in view.members(number)[:NAMED]),
-            _listed(f"{isolated(one.id)} {_soft(f'{one.rating:.1f}')}" for one in typical),
+            _listed(
+                f'{isolated(one.id)} <span class="soft">{one.rating:.1f}</span>' for one in typical
+            ),
         ]
         for number, (size, typical) in enumerate(zip(view.sizes, view.typical, strict=True))
     ]
     headers = ["", "members", "surest members", f"typical {other}, and the rating to expect"]
-    return card(
-        f"{view.side.capitalize()} communities",
-        text,
-        table(headers, rows, numbers=[1]),
-        wide=True,
-    )
+    title = f"{view.side.capitalize()} communities"
+    return card(title, text, table(headers, rows, numbers=[1]), wide=True)
 
 
 def _listed(parts: Iterable[str]) -> Markup:
     """Return HTML with commas between parts that are not broken across lines."""
     return Markup(", ".join(f'<span class="whole">{part}</span>' for part in parts))
-
-
-def _soft(text: str) -> str:
-    return f'<span class="soft">{text}</span>'
 
 
 def _divisive(view: CommunityView, *, wide: bool) -> str:
@@ -285,25 +253,32 @@ def _divisive(view: CommunityView, *, wide: bool) -> str:
     )
 
 
-def _certainty(model: HeMF, seen: _Judgement | None, unseen: _Judgement | None) -> list[str]:
-    judged, whose = (seen, "training") if unseen is None else (unseen, "held-out")
-    if judged is None:
+def _certainty(model: FittedModel, seen: _Judgement | None, unseen: _Judgement | None) -> list[str]:
+    if unseen is not None:
+        return calibration_cards(unseen.found, "held-out")
+    if seen is None:
         return [_missing("Calibration of intervals", NO_RATINGS)]
-    caution = (
-        "These are the ratings learnt from: new ones are held a little less often. " + _gap(model)
-        if unseen is None
-        else ""
+    caution = "These are the ratings learnt from: new ones are held a little less often. "
+    return calibration_cards(seen.found, "training", caution + _gap(model))
+
+
+def _recommendations(model: FittedModel, user: Hashable) -> list[str]:
+    items, _ = recommend(
+        model,
+        user,
+        RECOMMENDED,
+        exclude_seen=True,
+        strategy="mean",
+        exploration=1.0,
+        items=None,
+        return_known=False,
+        rng=None,
     )
-    return calibration_cards(judged.found, whose, caution)
-
-
-def _recommendations(model: HeMF, user: Hashable) -> list[str]:
-    items, _ = model.recommend(user, RECOMMENDED)
     name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
     cards = []
     if len(items):
-        mean, std = model.predict(user, items, return_std=True)
-        low, high = model.rating_range_ or (float((mean - std).min()), float((mean + std).max()))
+        mean, std = predict(model, user, items, return_std=True)
+        low, high = model.rating_range or (float((mean - std).min()), float((mean + std).max()))
         rows = [
             [item, f"{m:.1f} ± {s:.1f}", interval(m, s, low, high)]
             for item, m, s in zip(items, mean, std, strict=True)
@@ -319,32 +294,23 @@ def _recommendations(model: HeMF, user: Hashable) -> list[str]:
     return [*cards, _favourites(model, user, Markup(f"Rated highest by {name}"))]
 
 
-def _favourites(model: HeMF, user: Hashable, title: str) -> str:
-    ratings = model.ratings_
+def _favourites(model: FittedModel, user: Hashable, title: str) -> str:
+    ratings = model.ratings
     row = int(ratings.users.rows([user])[0])
     if row < 0:
         return _missing(title, "no rating of theirs has been learnt.")
     seen, values = ratings.by_user.row(row)
-    given = int(model.state_.counts["user"][row])
+    given = int(model.state.counts["user"][row])
     if given and not seen.size:
         return _missing(title, NO_RATINGS)
     best = np.argsort(-values, kind="stable")[:RECOMMENDED]
     favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
     kept = "" if seen.size == given else f" that are kept, of {given:,} learnt"
-    return card(
-        title,
-        f"Of {seen.size:,} ratings{kept}.",
-        table(["item", "rating"], favourites, numbers=[1]),
-    )
+    text = f"Of {seen.size:,} ratings{kept}."
+    return card(title, text, table(["item", "rating"], favourites, numbers=[1]))
 
 
-# ------------------------------------------------------------------------------------------------
-# Page of an evaluation: errors, calibration, ranking.
-#
-# >>> from hemf.report.model import render
-# >>> "RMSE" in render("a model", "on some ratings", {"rmse": 0.8}, None, None)
-# True
-
+# -- page of an evaluation: errors, calibration, ranking ------------------------------------------
 
 TILES = {
     "rmse": ("RMSE", "{:.4f}"),
@@ -391,8 +357,16 @@ def render(
 def calibration_cards(found: Calibration | None, whose: str, caution: str = "") -> list[str]:
     """Return cards on intervals and on the distribution of ratings in their predictions."""
     if found is None:
-        why = "Not shown: this model predicts no distributions."
-        return [card("Calibration of intervals", why, "", wide=True)]
+        return [_missing("Calibration of intervals", "this model predicts no distributions.")]
+    scores = [
+        ["negative log predictive density (NLPD), nats", f"{found.nlpd:.4f}"],
+        ["continuous ranked probability score (CRPS), rating units", f"{found.crps:.4f}"],
+    ]
+    if found.log_score is not None:
+        scores.append(["negative log probability of the level, nats", f"{found.log_score:.4f}"])
+    shares = [
+        [f"{100 * level:g} %", f"{100 * share:.1f} %"] for level, share in found.coverage.items()
+    ]
     return [
         card(
             "Calibration of intervals",
@@ -420,29 +394,14 @@ def calibration_cards(found: Calibration | None, whose: str, caution: str = "") 
         card(
             f"Intervals on {found.n_ratings:,} {whose} ratings",
             "",
-            table(
-                ["should hold", "holds"],
-                ([f"{100 * level:g} %", f"{100 * share:.1f} %"]
-                 for level, share in found.coverage.items()),
-                numbers=[0, 1],
-            ),
+            table(["should hold", "holds"], shares, numbers=[0, 1]),
         ),
         card(
             "Scores of the distributions",
             "Lower is better; they compare models on the same ratings.",
-            table(["", "score"], _scores(found), numbers=[1]),
+            table(["", "score"], scores, numbers=[1]),
         ),
-    ]  # fmt: skip
-
-
-def _scores(found: Calibration) -> list[list[str]]:
-    rows = [
-        ["negative log predictive density (NLPD), nats", f"{found.nlpd:.4f}"],
-        ["continuous ranked probability score (CRPS), rating units", f"{found.crps:.4f}"],
     ]
-    if found.log_score is not None:
-        rows.append(["negative log probability of the level, nats", f"{found.log_score:.4f}"])
-    return rows
 
 
 def _ranking(ranks: RankingMetrics) -> str:
@@ -450,27 +409,20 @@ def _ranking(ranks: RankingMetrics) -> str:
         [name, form.format(getattr(ranks, key)), meaning]
         for key, (name, form, meaning) in RANKED.items()
     ]
-    left = f" {ranks.left_out:,} ratings of unknown users or items are left out."
+    left = ranks.left_out
+    without = f" {left:,} ratings of unknown users or items are left out." if left else ""
     return card(
         f"The best {ranks.n} for {ranks.users:,} users",
         f"All items not rated in training are ranked; those rated {ranks.relevant:.4g} or more in "
-        "test are relevant, all others are not, be they merely not rated."
-        f"{left if ranks.left_out else ''}",
+        f"test are relevant, all others are not, be they merely not rated.{without}",
         table([f"at {ranks.n}", "", ""], rows, numbers=[1]),
         wide=True,
     )
 
 
-# ------------------------------------------------------------------------------------------------
-# Plot of models on a stream, as a figure and as a page.
-#
-# >>> from hemf.evaluation import CurvePoint
-# >>> figure = stream_figure([("hemf", [CurvePoint(1000, 0.95, 0.95, test_rmse=0.94)])])
-# >>> [axes.get_title("left") for axes in figure.axes]
-# ['each rating, predicted before it was learnt', 'test ratings, at every tenth of the stream']
+# -- plot of models on a stream, as a figure and as a page ---------------------------------------
 
-
-Curves = Sequence[tuple[str, Sequence["CurvePoint"]]]
+Curves = Sequence[tuple[str, Sequence[CurvePoint]]]
 """Name of each learner, and its curve of `Prequential`."""
 
 KINDS = (".html", ".png")
@@ -482,8 +434,7 @@ CHARACTERS = 12  # of the legend, in an inch
 def stream_figure(curves: Curves, *, start: int = 0) -> Figure:
     """Draw RMSE against ratings seen, in the stream and, where measured, on test ratings.
 
-    ``curves`` are names of learners and the curves of their `Prequential`; ``start`` is how many
-    ratings were learnt before the stream began.
+    ``start`` is how many ratings were learnt before the stream began.
 
     >>> from hemf.evaluation import CurvePoint
     >>> figure = stream_figure([("sgd", [CurvePoint(999, 0.95, 0.95), CurvePoint(1998, 0.9, 0.9)])])
@@ -497,7 +448,11 @@ def stream_figure(curves: Curves, *, start: int = 0) -> Figure:
         _draw(panels[0], [windowed(curve) for _, curve in curves], start)
         panels[0].set_title("each rating, predicted before it was learnt")
         if tested:
-            _draw(panels[1], [_tested(curve) for _, curve in curves], start)
+            tests = [
+                [(point.ratings, point.test_rmse) for point in curve if point.test_rmse is not None]
+                for _, curve in curves
+            ]
+            _draw(panels[1], tests, start)
             panels[1].set_title("test ratings, at every tenth of the stream")
         lines = panels[0].get_lines()
         names = [name for name, _ in curves]
@@ -523,10 +478,6 @@ def windowed(curve: Sequence[CurvePoint]) -> list[tuple[int, float]]:
     return list(zip(ends.tolist(), np.sqrt(mean).tolist(), strict=True))
 
 
-def _tested(curve: Sequence[CurvePoint]) -> list[tuple[int, float]]:
-    return [(point.ratings, point.test_rmse) for point in curve if point.test_rmse is not None]
-
-
 def _draw(axes: Axes, lines: Sequence[Sequence[tuple[int, float]]], start: int) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -549,8 +500,6 @@ def check_plot_name(path: Path | None) -> None:
     Traceback (most recent call last):
     hemf.errors.ParameterError: stream.gif: the name must end in .html or .png
     """
-    from hemf.errors import ParameterError
-
     if path is not None and path.suffix.lower() not in KINDS:
         raise ParameterError(f"{path}: the name must end in {' or '.join(KINDS)}", value=str(path))
 

@@ -147,7 +147,7 @@ def section(title: str, cards: Iterable[str]) -> str:
     return f'<h2>{escape(title)}</h2>\n<div class="cards">{"".join(cards)}</div>\n'
 
 
-def card(title: str, text: str, content: str, *, wide: bool = False) -> str:
+def card(title: str, text: str, content: str = "", *, wide: bool = False) -> str:
     """Return a card: title, a sentence on how to read it, picture or table.
 
     >>> card("Sizes", "", "…")
