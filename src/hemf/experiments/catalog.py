@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from hemf.errors import ParameterError
@@ -85,20 +86,6 @@ class Experiment:
 
 FACTORS = 20  # "the initial hidden dimensionality of each component in HeMF is set as 20"
 _FEW_SAMPLES = {"burn_in": 15, "samples": 45}
-# The longer M³F-TIF is burnt in, the worse: chosen on ratings held out of the training part.
-_OF_TIF = {"burn_in": 15, "samples": 300}
-
-
-def tib(
-    user_topics: int, item_topics: int, n_factors: int, only: str | None = None, **more: int
-) -> Method:
-    """Return M³F-TIB of that many topics and factors."""
-    return _m3f("TIB", user_topics, item_topics, n_factors, only, more)
-
-
-def tif(user_topics: int, item_topics: int, n_factors: int, only: str | None = None) -> Method:
-    """Return M³F-TIF of that many topics and factors."""
-    return _m3f("TIF", user_topics, item_topics, n_factors, only, _OF_TIF)
 
 
 def _m3f(
@@ -106,9 +93,10 @@ def _m3f(
     user_topics: int,
     item_topics: int,
     n_factors: int,
-    only: str | None,
-    more: Settings,
+    only: str | None = None,
+    **more: int,
 ) -> Method:
+    """Return M³F of that many topics and factors."""
     topics = {"user_topics": user_topics, "item_topics": item_topics}
     return Method(
         f"M³F-{form}({user_topics},{item_topics},{n_factors})",
@@ -117,6 +105,11 @@ def _m3f(
         _FEW_SAMPLES,
         only,
     )
+
+
+tib = partial(_m3f, "TIB")
+# The longer M³F-TIF is burnt in, the worse: chosen on ratings held out of the training part.
+tif = partial(_m3f, "TIF", burn_in=15, samples=300)
 
 
 def _sequential(label: str, learner: str, full: int, quick: int, **more: object) -> Method:
@@ -273,10 +266,8 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
     for name in names:
         if name not in known:
             likely = difflib.get_close_matches(str(name).lower(), known, n=2, cutoff=0.7)
-            hint = f"did you mean {', '.join(likely)}?" if likely else f"there are {_list(known)}"
+            hint = (
+                f"did you mean {', '.join(likely)}?" if likely else f"there are {', '.join(known)}"
+            )
             raise ParameterError(f"no experiment is called {name!r}; {hint}", value=name)
     return [entry for entry in _ENTRIES if ALL in names or entry.name in names]
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)

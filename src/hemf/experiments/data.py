@@ -8,9 +8,9 @@ because the data sets have terms of use.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -24,31 +24,21 @@ from hemf.data.ratings import Ratings
 from hemf.data.sources import infer_text_ids, parse_ratings
 from hemf.data.vocabulary import factorise
 from hemf.errors import DataError, DatasetError
+from hemf.evaluation import fingerprint
 
 SYNTHETIC = "netflix-like"
 
 
 @dataclass(frozen=True)
-class StandIn:
-    """Other data, where the paper's are not to be had."""
-
-    name: str
-    what: str
-
-
-@dataclass(frozen=True)
 class Source:
-    """A data set of the paper, and what may stand in for it, the best first."""
+    """A data set of the paper."""
 
     name: str
     title: str
-    stand_ins: tuple[StandIn, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """Name and description of other data where the paper's are not available, the best first."""
 
 
-_OTHER_MOVIELENS = tuple(
-    StandIn(f"ml-{size.lower()}", f"MovieLens {size}, another release of the same collection")
-    for size in ("25M", "20M", "10M", "1M")
-)
 SOURCES = {
     source.name: source
     for source in (
@@ -56,13 +46,20 @@ SOURCES = {
         Source(
             "eachmovie",
             "EachMovie",
-            (StandIn("eachmovie-ads-sample", "a sample of EachMovie's heavy voters"),),
+            {"eachmovie-ads-sample": "a sample of EachMovie's heavy voters"},
         ),
-        Source("ml-latest", "MovieLens Latest", _OTHER_MOVIELENS),
+        Source(
+            "ml-latest",
+            "MovieLens Latest",
+            {
+                f"ml-{size.lower()}": f"MovieLens {size}, another release of the same collection"
+                for size in ("25M", "20M", "10M", "1M")
+            },
+        ),
         Source(
             "netflix",
             "Netflix Prize",
-            (StandIn(SYNTHETIC, "ratings drawn from HeMF's own model in the shape of Netflix's"),),
+            {SYNTHETIC: "ratings drawn from HeMF's own model in the shape of Netflix's"},
         ),
     )
 }
@@ -80,25 +77,16 @@ class Found:
     source: Source
     name: str  # of what is there, which may be the stand-in
     stand_in: str | None  # what it is, if it is not the data set itself
-    _path: Path | None = field(repr=False, default=None)
-    _folder: Path | None = field(repr=False, default=None)
-    _scale: float = field(repr=False, default=0.0)
+    read: Callable[[], Ratings] = field(repr=False)
 
     @cached_property
     def ratings(self) -> Ratings:
         """The ratings."""
-        if self._path is not None:
-            return Ratings.from_any(self._path)
-        if self._folder is not None:
-            return datasets.load_ratings(self.name, folder=self._folder)
-        drawn = datasets.netflix_like(self._scale, rng=0)
-        return Ratings.from_any((drawn.users, drawn.items, drawn.ratings))
+        return self.read()
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the ratings."""
-        from hemf.evaluation import fingerprint
-
         return fingerprint(self.ratings)
 
     @property
@@ -113,7 +101,7 @@ class Found:
     def title(self) -> str:
         """Name for people, which says so if it is a stand-in.
 
-        >>> Found(SOURCES["netflix"], "netflix-like", "made up").title
+        >>> Found(SOURCES["netflix"], "netflix-like", "made up", Ratings).title
         'stand-in for Netflix Prize: made up'
         """
         if self.stand_in is None:
@@ -128,19 +116,24 @@ def find(name: str, folder: Path | None = None, *, quick: bool = False) -> Found
     False
     """
     source = SOURCES[name]
-    wanted = [StandIn(name, ""), *source.stand_ins]
-    for choice in wanted:
-        what = choice.what or None
+    wanted: dict[str, str | None] = {name: None, **source.stand_ins}
+    for choice, what in wanted.items():
         for place in folders(folder):
-            path = place / f"{choice.name}.parquet"
+            path = place / f"{choice}.parquet"
             if path.is_file():
-                return Found(source, choice.name, what, _path=path)
-            if _is_kept(choice.name, place):
-                return Found(source, choice.name, what, _folder=place)
-        if choice.name == SYNTHETIC:
+                return Found(source, choice, what, partial(Ratings.from_any, path))
+            if _is_kept(choice, place):
+                load = partial(datasets.load_ratings, choice, folder=place)
+                return Found(source, choice, what, load)
+        if choice == SYNTHETIC:
             scale = QUICK_NETFLIX_SCALE if quick else NETFLIX_SCALE
-            return Found(source, f"{SYNTHETIC}-{scale:g}", what, _scale=scale)
+            return Found(source, f"{SYNTHETIC}-{scale:g}", what, partial(_drawn, scale))
     raise _missing(source, folder)
+
+
+def _drawn(scale: float) -> Ratings:
+    drawn = datasets.netflix_like(scale, rng=0)
+    return Ratings.from_any((drawn.users, drawn.items, drawn.ratings))
 
 
 def folders(folder: Path | None) -> Iterator[Path]:
@@ -170,8 +163,7 @@ def _missing(source: Source, folder: Path | None) -> DatasetError:
         if entry.url is not None
         else f"put {entry.placed} into the folder {(home / source.name).absolute()}"
     )
-    names: Sequence[str] = [source.name, *(other.name for other in source.stand_ins)]
-    files = " or ".join(f"{name}.parquet" for name in names)
+    files = " or ".join(f"{name}.parquet" for name in (source.name, *source.stand_ins))
     return DatasetError(
         f"{source.title} is not here; {how}, or put {files} (columns user, item, rating) into a "
         "folder and name it with --data or HEMF_DATA",

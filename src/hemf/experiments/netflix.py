@@ -256,18 +256,17 @@ class Movie(NamedTuple):
 
 def _check_place(movie: Movie, places: dict[int, str]) -> None:
     """Check that a movie is in the right file, and only there."""
-    why = None
     match = _PER_MOVIE.fullmatch(movie.path.name)
     if movie.number in places:
-        before = places[movie.number]
-        why = f"movie {movie.number} comes a second time; the first was {before}"
+        why = f"movie {movie.number} comes a second time; the first was {places[movie.number]}"
     elif match and int(match[1]) != movie.number:
         why = (
             f"expected ratings of movie {int(match[1])} alone, as the name of the file says, and "
             f"not '{movie.number}:'"
         )
-    if why is not None:
-        raise DatasetError(f"{movie.place}: {why}", value=movie.number, row=movie.line)
+    else:
+        return
+    raise DatasetError(f"{movie.place}: {why}", value=movie.number, row=movie.line)
 
 
 def read_movies(path: Path, *, block: int, progress: Callable[[int], None]) -> Iterator[Movie]:

@@ -112,7 +112,7 @@ class Plan:
 def plan(experiments: Sequence[Experiment], request: Request) -> Plan:
     """Find the data and list the tasks, all first splits first."""
     missing: list[str] = []
-    numbered: list[tuple[int, Task]] = []
+    tasks: list[Task] = []
     known: dict[str, Found | None] = {}
     for part in (part for experiment in experiments for part in experiment.parts):
         if part.dataset not in known:
@@ -124,16 +124,15 @@ def plan(experiments: Sequence[Experiment], request: Request) -> Plan:
         found = known[part.dataset]
         if found is None:
             continue
-        numbered += [
-            (split, Task(found, part, method, split, method.settings_of(request.quick),
-                         request.seed))
+        tasks += [
+            Task(found, part, method, split, method.settings_of(request.quick), request.seed)
             for method in part.methods_of(request.quick)
             for split in range(request.splits_of(part))
-        ]  # fmt: skip
-    if not numbered:
+        ]
+    if not tasks:
         raise DatasetError("; ".join(missing))
-    numbered.sort(key=lambda pair: pair[0])
-    return Plan(request, list(experiments), [task for _, task in numbered], missing)
+    tasks.sort(key=lambda task: task.split)
+    return Plan(request, list(experiments), tasks, missing)
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -183,13 +182,10 @@ def _is_result(entry: object) -> TypeGuard[Entry]:
     return complete and all(math.isfinite(entry[name]) for name in _NUMBERS)
 
 
-UNKNOWN = "a version not noted"
-
-
 def version_of(entry: Entry) -> str:
     """Return the version of hemf that a result is of; in the first ones it was not noted.
 
     >>> version_of({"version": "0.1.0"}), version_of({})
     ('0.1.0', 'a version not noted')
     """
-    return str(entry.get("version") or UNKNOWN)
+    return str(entry.get("version") or "a version not noted")

@@ -25,7 +25,7 @@ from hemf.experiments.catalog import (
     Printed,
 )
 from hemf.experiments.data import Found
-from hemf.experiments.plan import Entry, Plan, Task, version_of
+from hemf.experiments.plan import Entry, Plan, version_of
 from hemf.report import plots
 from hemf.report.page import Markup, card, page, picture, section, table, tiles
 
@@ -161,22 +161,14 @@ def reached(pairs: Sequence[tuple[Entry, Entry]]) -> Reached:
     """
     times, shares = [], []
     for ours, other in pairs:
-        within = (
-            point["cpu_seconds"]
-            for point in ours["curve"]
-            if point["test_rmse"] <= other["test_rmse"]
-        )
-        at = next(within, None)
-        if at is not None:
-            times.append(at)
-            shares.append(at / other["cpu_seconds"])
-    none = float("nan")
-    return Reached(
-        len(times),
-        len(pairs),
-        float(np.mean(times)) if times else none,
-        float(np.mean(shares)) if shares else none,
-    )
+        for point in ours["curve"]:
+            if point["test_rmse"] <= other["test_rmse"]:
+                times.append(point["cpu_seconds"])
+                shares.append(point["cpu_seconds"] / other["cpu_seconds"])
+                break
+    if not times:
+        return Reached(0, len(pairs), float("nan"), float("nan"))
+    return Reached(len(times), len(pairs), float(np.mean(times)), float(np.mean(shares)))
 
 
 # -- sentences ---------------------------------------------------------------------------------
@@ -193,16 +185,22 @@ def conclusions(comparison: Comparison) -> list[str]:
     sentences += _versions(comparison)
     if ours is None:
         return sentences
-    below = [row for row in comparison.rivals if _gap(ours, row) < 0]
-    above = [row for row in comparison.rivals if _gap(ours, row) >= 0]
+    rivals = comparison.rivals
+    above = [row for row in rivals if _gap(ours, row) >= 0]
     for words, rows in (
-        (f"{ours.label} ends below", below),
-        (f"Unlike in the paper, {ours.label} does not end below", _tried(above, True)),
-        (f"{ours.label} does not end below one that the paper did not try:", _tried(above, False)),
+        (f"{ours.label} ends below", [row for row in rivals if _gap(ours, row) < 0]),
+        (
+            f"Unlike in the paper, {ours.label} does not end below",
+            [row for row in above if row.label != BPMF.label],
+        ),
+        (
+            f"{ours.label} does not end below one that the paper did not try:",
+            [row for row in above if row.label == BPMF.label],
+        ),
     ):
         if rows:
             sentences.append(f"{words} {'; '.join(_against(ours, row) for row in rows)}.")
-    soon = [row for row in comparison.rivals if row.reached is not None and not row.sequential]
+    soon = [row for row in rivals if row.reached is not None and not row.sequential]
     if soon:
         sentences.append(
             f"{ours.label} has the final error of {'; of '.join(_speed(row) for row in soon)}."
@@ -221,10 +219,6 @@ def _versions(comparison: Comparison) -> list[str]:
         return []
     listed = "; ".join(f"{label} by {' and '.join(found)}" for label, found in by_method.items())
     return [f"These were not run with one version of hemf: {listed}."]
-
-
-def _tried(rows: Sequence[Row], by_the_paper: bool) -> list[Row]:
-    return [row for row in rows if (row.label != BPMF.label) == by_the_paper]
 
 
 def _gap(ours: Row, row: Row) -> float:
@@ -253,20 +247,14 @@ def _speed(row: Row) -> str:
 
 def _printed(comparison: Comparison) -> list[str]:
     gaps = [(row, row.test.mean - row.printed.test) for row in comparison.rows if row.printed]
-    if not gaps:
-        return []
     near = [row.label for row, gap in gaps if abs(gap) <= NEAR]
     far = [
         f"{row.label} {abs(gap):.4f} {'above' if gap > 0 else 'below'}"
         for row, gap in gaps
         if abs(gap) > NEAR
     ]
-    sentences = []
-    if near:
-        sentences.append(f"Within {NEAR} of the printed test error: {', '.join(near)}.")
-    if far:
-        sentences.append(f"Further from the printed test error: {', '.join(far)}.")
-    return sentences
+    both = {f"Within {NEAR} of": near, "Further from": far}
+    return [f"{how} the printed test error: {', '.join(of)}." for how, of in both.items() if of]
 
 
 def findings(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> list[str]:
@@ -375,7 +363,10 @@ def write_report(path: Path, plan: Plan, results: Mapping[str, Entry]) -> None:
 def render(plan: Plan, results: Mapping[str, Entry]) -> str:
     """Return the page as HTML."""
     form = "quick form" if plan.request.quick else "full form"
-    done = [task for task in plan.tasks if task.key in results]
+    keys = {task.key for task in plan.tasks} & results.keys()
+    seconds = sum(results[key]["cpu_seconds"] for key in keys)
+    remark = plan.remark_on_versions(results)
+    others = card("Results of other versions", remark, wide=True) if remark else ""
     return page(
         "The paper's experiments, run again",
         f"{form}, seed {plan.request.seed}, hemf {library_version()}, {date.today():%d %B %Y}",
@@ -383,19 +374,15 @@ def render(plan: Plan, results: Mapping[str, Entry]) -> str:
             tiles(
                 {
                     "experiments": str(len(plan.experiments)),
-                    "runs of a method on a split": f"{len({task.key for task in done})}",
-                    "CPU seconds of learning": f"{_seconds(results, done):,.0f}",
+                    "runs of a method on a split": str(len(keys)),
+                    "CPU seconds of learning": f"{seconds:,.0f}",
                     "form": form,
                 }
             ),
-            section("What these data are", [_data(plan), _code(plan, results)]),
+            section("What these data are", [_data(plan), others]),
             *(_experiment(plan, experiment, results) for experiment in plan.experiments),
         ],
     )
-
-
-def _seconds(results: Mapping[str, Entry], tasks: Sequence[Task]) -> float:
-    return float(sum(results[key]["cpu_seconds"] for key in {task.key for task in tasks}))
 
 
 def _data(plan: Plan) -> str:
@@ -415,7 +402,7 @@ def _data(plan: Plan) -> str:
     text = (
         "Errors on a stand-in cannot be compared with those of the paper; the order of methods can."
     )
-    missing = "".join(f"<p>Not run: {escape(one)}</p>" for one in plan.missing)
+    missing = _paragraphs([f"Not run: {one}" for one in plan.missing])
     headers = ["data set of the paper", "here", "name", "ratings", "users", "items", "fingerprint"]
     return card("Data", text, table(headers, rows, numbers=[3, 4, 5]) + missing, wide=True)
 
@@ -426,15 +413,11 @@ def _what(found: Found) -> str:
     return Markup(f"<b>in part</b>: {found.shortfall}") if found.shortfall else "itself"
 
 
-def _code(plan: Plan, results: Mapping[str, Entry]) -> str:
-    """Warn of results that other versions of the code have left here."""
-    remark = plan.remark_on_versions(results)
-    return card("Results of other versions", remark, "", wide=True) if remark else ""
-
-
 def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]) -> str:
     compared = compare_all(plan, experiment, results)
-    cards = [_outcome(plan, experiment, compared)]
+    outcome = findings(plan, experiment, compared) if compared else ["Not run yet."]
+    claim = f"The paper: {experiment.claim}"
+    cards = [card("Claim and outcome", claim, _paragraphs(outcome), wide=True)]
     if experiment.name == BY_CHUNKS and compared:
         cards.append(_chunk_sizes(experiment, compared))
     number = 0
@@ -446,22 +429,12 @@ def _experiment(plan: Plan, experiment: Experiment, results: Mapping[str, Entry]
             if len(group) == 1:
                 cards.append(_curves(name, comparison))
             if sentences := conclusions(comparison):
-                cards.append(card(f"Conclusions: {comparison.title}", "", _list(sentences)))
+                cards.append(card(f"Conclusions: {comparison.title}", "", _paragraphs(sentences)))
             cards.append(_communities(name, comparison))
     return section(experiment.title, cards)
 
 
-def _outcome(plan: Plan, experiment: Experiment, compared: Sequence[Comparison]) -> str:
-    sentences = findings(plan, experiment, compared) if compared else ["Not run yet."]
-    return card(
-        "Claim and outcome",
-        f"The paper: {experiment.claim}",
-        _list(sentences),
-        wide=True,
-    )
-
-
-def _list(sentences: Sequence[str]) -> str:
+def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
@@ -539,19 +512,17 @@ def _steps(comparison: Comparison) -> str:
 def _curves(name: str, comparison: Comparison) -> str:
     lines = [(row.label, row.entries[0]["curve"]) for row in comparison.rows]
     samplers = any(row.label.startswith(("M³F", "BPMF")) for row in comparison.rows)
-    searched = (
-        " The search for SGD's step is not in its seconds."
-        if any(entry.get("chosen") for row in comparison.rows for entry in row.entries)
-        else ""
-    )
-    averaged = (
-        " That of a sampler is of its latest draw until it is burnt in, then of the average."
-        if samplers
-        else ""
-    )
+    searched = any(entry.get("chosen") for row in comparison.rows for entry in row.entries)
+    text = "First split; lower is better."
+    if samplers:
+        text += (
+            " That of a sampler is of its latest draw until it is burnt in, then of the average."
+        )
+    if searched:
+        text += " The search for SGD's step is not in its seconds."
     return card(
         f"Error by step and by second: {comparison.title}",
-        f"First split; lower is better.{averaged}{searched} Beginnings may leave the picture.",
+        f"{text} Beginnings may leave the picture.",
         picture(f"{name}-error", error_figure(lines, _steps(comparison)), "RMSE by step"),
         wide=True,
     )
@@ -587,7 +558,7 @@ def _communities(name: str, comparison: Comparison) -> str:
     if len(numbers) == 1:  # a picture of two lines on top of each other would say less
         ((users, items),) = numbers
         always = f"{text} At every step {users} of users and {items} of items."
-        return card(title, always, "")
+        return card(title, always)
     drawn = communities_figure(curve, _steps(comparison))
     shown = picture(f"{name}-communities", drawn, "Communities by step")
     return card(title, f"{text} {how}", shown)
@@ -616,12 +587,10 @@ def error_figure(lines: Lines, steps: str) -> Figure:
         by_step, by_second = figure.subplots(1, 2, sharey=True)
         _draw(by_step, lines, "iteration")
         _draw(by_second, lines, "cpu_seconds")
-        by_step.set_xlabel(steps)
+        by_step.set(xlabel=steps, ylabel="RMSE on withheld ratings")
         by_step.set_xlim(left=0)
-        by_second.set_xlabel("CPU seconds")
-        by_second.set_xscale("log")
-        by_second.xaxis.set_major_formatter(_plain_number)
-        by_step.set_ylabel("RMSE on withheld ratings")
+        by_second.set(xlabel="CPU seconds", xscale="log")
+        by_second.xaxis.set_major_formatter("{x:g}")
         _legend(figure, by_step, lines)
     return figure
 
@@ -669,8 +638,7 @@ def communities_figure(curve: Curve, steps: str) -> Figure:
             axes.step(at, numbers, where="post", color=colour, ls=plots.DASHES[side], label=name)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(steps)
-        axes.set_ylabel("communities")
+        axes.set(xlabel=steps, ylabel="communities")
         axes.legend()
     return figure
 
@@ -686,7 +654,3 @@ def _draw(axes: Axes, lines: Lines, along: str, *, beginning: float = BEGINNING)
 def _legend(figure: Figure, axes: Axes, lines: Lines) -> None:
     names = [name for name, _ in lines]
     figure.legend(axes.get_lines(), names, loc="outside upper left", ncols=min(len(names), 4))
-
-
-def _plain_number(value: float, _position: object) -> str:
-    return f"{value:g}"

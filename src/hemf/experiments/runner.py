@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from hemf.data.synthetic import draw
 from hemf.errors import ParameterError
 from hemf.estimator import HeMF
 from hemf.evaluation.metrics import rmse
-from hemf.evaluation.protocols import Splits, kept_splits, passes
+from hemf.evaluation.protocols import Splits, kept_splits
 from hemf.evaluation.splits import random_split
 from hemf.experiments.catalog import Settings
 from hemf.experiments.plan import RESULTS, Plan, Request, Results, Task
@@ -76,22 +77,8 @@ class Outcome:
 
 
 Learner = Callable[[Trial, Settings, int, Progress], Outcome]
-
-
-class Model(Protocol):
-    """An estimator."""
-
-    @property
-    def predict(self) -> Callable[..., Any]:
-        """Return the expected ratings of pairs."""
-
-
-class Sequential(Model, Protocol):
-    """An estimator that learns chunk by chunk."""
-
-    @property
-    def partial_fit(self) -> Callable[..., object]:
-        """Learn ratings."""
+Sequential: TypeAlias = HeMF | SGD
+"""Estimators that learn chunk by chunk."""
 
 
 class _Clock:
@@ -114,7 +101,7 @@ class _Clock:
         self._wall += wall - self._paused[1]
 
 
-def _error(model: Model, ratings: Ratings) -> float:
+def _error(model: Sequential | BPMF | M3FTIB | M3FTIF, ratings: Ratings) -> float:
     users, items, actual = ratings.id_columns()
     step = max(1, -(-len(actual) // MAX_JUDGED))
     return rmse(actual[::step], model.predict(users[::step], items[::step]))
@@ -123,13 +110,10 @@ def _error(model: Model, ratings: Ratings) -> float:
 # -- batch -------------------------------------------------------------------------------------
 
 
-def _batch(name: str) -> Learner:
+def _batch(kind: Callable[..., Any]) -> Learner:
     """Return a function that runs an estimator fitted to all ratings at once."""
 
     def run(trial: Trial, settings: Settings, seed: int, progress: Progress) -> Outcome:
-        samplers: tuple[Any, ...] = (BPMF, M3FTIB, M3FTIF)
-        kinds = {"hemf": HeMF} | {kind.__name__.lower(): kind for kind in samplers}
-        kind = kinds[name]
         warm = {"samples": 2, "burn_in": 0} if kind is not HeMF else {}
         kind(**{**settings, **warm}, rng=0).fit(_FEW, validation=_FEW).predict([0], [0])
         model, curve = kind(**settings, rng=seed), []
@@ -175,23 +159,24 @@ def _standing(point: Point) -> str:
 # -- chunk by chunk ----------------------------------------------------------------------------
 
 
-def _feed(
-    model: Sequential, trial: Trial, n_passes: int, progress: Progress, *, announce: bool = False
-) -> Outcome:
-    """Let a learner learn all chunks several times.
+def _learn(model: Sequential, chunk: Columns, *, again: bool) -> None:
+    """Learn a chunk; a repeated one comes with its old ratings if the model does not keep them."""
+    if again and isinstance(model, HeMF) and model.history != "full":
+        model.partial_fit(chunk, previous=chunk[2])
+    else:
+        model.partial_fit(chunk)
 
-    With ``announce``, repeated chunks come with their old ratings, for a learner without history.
-    """
+
+def _feed(model: Sequential, trial: Trial, n_passes: int, progress: Progress) -> Outcome:
+    """Let a learner learn all chunks several times."""
     steps = n_passes * len(trial.chunks)
     shown = set(np.linspace(1, steps, min(steps, MAX_POINTS)).round().astype(int).tolist())
     test = trial.test.id_columns()
     curve: list[Point] = []
     clock = _Clock()
-    for again, number, _ in passes([np.empty(0, np.intp)] * len(trial.chunks), n_passes):
-        chunk = trial.chunks[number]
-        known = {"previous": chunk[2]} if announce and again else {}
-        model.partial_fit(chunk, **known)
-        done = again * len(trial.chunks) + number + 1
+    fed = product(range(n_passes), trial.chunks)
+    for done, (again, chunk) in enumerate(fed, start=1):
+        _learn(model, chunk, again=again > 0)
         if done in shown:
             clock.pause()
             found = getattr(model, "n_user_communities_", None)
@@ -210,19 +195,14 @@ def _feed(
     return Outcome(curve[-1].test_rmse, train, cpu, wall, curve)
 
 
-def _warm_up(model: Sequential, announce: bool) -> None:
+def _warm_up(model: Sequential) -> None:
     """Compile all kernels that a stream needs."""
     drawn = draw(60, 40, density=0.5, rng=0)
-    columns = (drawn.users, drawn.items, drawn.ratings.astype(np.float32))
-    parts = [
-        (users, items, ratings)
-        for users, items, ratings in zip(
-            *(np.array_split(column, 6) for column in columns), strict=True
-        )
-    ]
-    for again in range(2):
-        for part in parts:
-            model.partial_fit(part, **({"previous": part[2]} if announce and again else {}))
+    users, items = np.array_split(drawn.users, 6), np.array_split(drawn.items, 6)
+    ratings = np.array_split(drawn.ratings.astype(np.float32), 6)
+    for again in (False, True):
+        for chunk in zip(users, items, ratings, strict=True):
+            _learn(model, chunk, again=again)
     model.predict([0], [0])
 
 
@@ -235,10 +215,9 @@ def _online(trial: Trial, settings: Settings, seed: int, progress: Progress) -> 
     """Run oVB without a previous fit."""
     options = dict(settings)
     n_passes = options.pop("passes")
-    announce = options.get("history", "full") != "full"
-    options |= {"rating_range": _range(trial)}
-    _warm_up(HeMF(**options | {"rating_range": None}, rng=0), announce)
-    return _feed(HeMF(**options, rng=seed), trial, n_passes, progress, announce=announce)
+    _warm_up(HeMF(**options, rating_range=None, rng=0))
+    model = HeMF(**options, rating_range=_range(trial), rng=seed)
+    return _feed(model, trial, n_passes, progress)
 
 
 def _descent(trial: Trial, settings: Settings, seed: int, progress: Progress) -> Outcome:
@@ -251,8 +230,8 @@ def _descent(trial: Trial, settings: Settings, seed: int, progress: Progress) ->
     for number, (step, penalty) in enumerate(tries):
         model = SGD(**options, step=step, factor_penalty=penalty, rng=SEARCH_SEED)
         try:
-            for _, part, _ in passes([np.empty(0, np.intp)] * len(inner.chunks), n_passes):
-                model.partial_fit(inner.chunks[part])
+            for _, chunk in product(range(n_passes), inner.chunks):
+                model.partial_fit(chunk)
             errors[step, penalty] = _error(model, inner.test)
         except ParameterError:  # diverged
             errors[step, penalty] = float("inf")
@@ -288,16 +267,14 @@ def _without_tenth(trial: Trial) -> Trial:
 
 
 LEARNERS: dict[str, Learner] = {
-    "hemf": _batch("hemf"),
-    "bpmf": _batch("bpmf"),
-    "m3f-tib": _batch("m3ftib"),
-    "m3f-tif": _batch("m3ftif"),
+    "hemf": _batch(HeMF),
+    "bpmf": _batch(BPMF),
+    "m3f-tib": _batch(M3FTIB),
+    "m3f-tif": _batch(M3FTIF),
     "ovb": _online,
     "sgd": _descent,
 }
 """Learners by name: functions of a trial, settings, a seed and a callback."""
-
-SEQUENTIAL = ("ovb", "sgd")
 
 
 def expected_cost(task: Task) -> float:
@@ -344,9 +321,9 @@ def run(planned: Plan, callback: Callback = lambda task, share, message: None) -
             callback(task, (start + min(share, 1.0) * cost) / total, message)
 
         report(0.0, "begins")
-        outcome = LEARNERS[task.method.learner](
-            splits.trial(task), task.settings, task.seed + task.split, report
-        )
+        trial = splits.trial(task)
+        learn = LEARNERS[task.method.learner]
+        outcome = learn(trial, task.settings, task.seed + task.split, report)
         with uninterrupted():
             results.add(
                 {
@@ -361,7 +338,8 @@ def run(planned: Plan, callback: Callback = lambda task, share, message: None) -
                     "method": task.method.label,
                     "learner": task.method.learner,
                     "settings": dict(task.settings),
-                    **splits.sizes(task),
+                    "n_train": trial.train.n_ratings,
+                    "n_test": trial.test.n_ratings,
                     **asdict(outcome),
                 }
             )
@@ -412,8 +390,3 @@ class _KeptSplits:
                 ]
             self._trial = place, Trial(ratings.select(train), ratings.select(test), chunks)
         return self._trial[1]
-
-    def sizes(self, task: Task) -> dict[str, int]:
-        """Return how many ratings a split learns and withholds."""
-        trial = self.trial(task)
-        return {"n_train": trial.train.n_ratings, "n_test": trial.test.n_ratings}
