@@ -487,8 +487,7 @@ def _draw(axes: Axes, lines: Sequence[Sequence[tuple[int, float]]], start: int) 
     ]
     plots.draw_curves(axes, curves, beginning=BEGINNING)
     axes.set_xlim(left=0)
-    axes.set_xlabel("ratings seen")
-    axes.set_ylabel("RMSE (rating units)")
+    axes.set(xlabel="ratings seen", ylabel="RMSE (rating units)")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 

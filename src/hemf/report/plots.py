@@ -253,8 +253,7 @@ def bicluster_map(mean_rating: ArrayLike, size: ArrayLike) -> Figure:
         axes.set_yticks(np.arange(rows) + 0.5, [str(number) for number in range(rows)])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel("item community")
-        axes.set_ylabel("user community")
+        axes.set(xlabel="item community", ylabel="user community")
         bar = figure.colorbar(picture, ax=axes, label="mean rating", shrink=0.9, aspect=14)
         bar.outline.set_visible(False)
         if columns <= 2 * FEW:
@@ -340,8 +339,7 @@ def calibration(curve: CalibrationCurve, n_ratings: int) -> Figure:
         axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.2, label="calibrated")
         axes.plot(nominal, observed, color=USERS, marker="o", ms=4, label="observed")
         axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-        axes.set_xlabel("nominal coverage (%)")
-        axes.set_ylabel("observed coverage (%)")
+        axes.set(xlabel="nominal coverage (%)", ylabel="observed coverage (%)")
         axes.legend(loc="upper left")
     return figure
 
@@ -365,8 +363,7 @@ def pit_histogram(shares: ArrayLike, n_ratings: int) -> Figure:
         axes.axhline(expected, color=ITEMS, ls="--", lw=1.4, label="calibrated")
         axes.set(xlim=(0, 1), ylim=(0, max(1.6 * expected, 1.15 * float(values.max()))))
         axes.set_xticks(np.linspace(0, 1, 6))
-        axes.set_xlabel("predicted probability of a lower rating")
-        axes.set_ylabel("ratings (%)")
+        axes.set(xlabel="predicted probability of a lower rating", ylabel="ratings (%)")
         axes.grid(False, axis="x")
         axes.legend(loc="upper left")
     return figure
