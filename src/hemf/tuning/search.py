@@ -213,10 +213,11 @@ def tune(
     protocol = Protocol(metric, holdout, folds, patience)
     evaluator = Evaluator(data, features, protocol, seed=rng, n_jobs=n_jobs)
     about = {"by": metric, "share": holdout, "folds": folds, "patience": patience, "rng": rng}
-    about["data"] = fingerprint(data, features)
-    path = None if results is None else expand_home(results)
+    log = TrialLog(
+        None if results is None else expand_home(results),
+        {**about, "data": fingerprint(data, features)},
+    )
     found = Tuning(first, metric, data=(data, features), rng=rng, n_jobs=n_jobs)
-    log = TrialLog(path, about)
     search = _Search(found, evaluator, log, choices, trials, minutes, callback)
     try:
         search.run()
@@ -248,7 +249,7 @@ class _Search:
         self._most = trials
         self._end = None if minutes is None else time.monotonic() + 60.0 * minutes
         self._callback = callback or (lambda report: None)
-        self._tried: dict[str, Trial] = {}
+        self._tried: set[str] = set()
         self._planned = 1 + sum(_most_of(choice) for choice in choices)
 
     def run(self) -> None:
@@ -314,7 +315,7 @@ class _Search:
             )
             if trial.ended != TIME:
                 self._log.add(trial)
-        self._tried[key] = trial
+        self._tried.add(key)
         self._found.trials.append(trial)
         self._planned = max(self._planned - 1, 0)
         self._report(settings, 0, None)
@@ -425,8 +426,7 @@ def tuning_figure(found: Tuning) -> Figure:
             room = 0.06 * (max(later) - min(later)) + 0.001 * abs(max(later))
             axes.set_ylim(min(later) - room, max(later) + room)
         elbo = found.metric == "elbo"
-        axes.set_xlabel("sweep")
-        axes.set_ylabel("minus ELBO for each rating" if elbo else "held-out RMSE")
+        axes.set(xlabel="sweep", ylabel="minus ELBO for each rating" if elbo else "held-out RMSE")
         axes.legend()
     return figure
 

@@ -121,7 +121,7 @@ def first_settings(
             f"validation_fraction cannot be fixed: {ELSEWHERE['validation_fraction']}"
         )
     usual = HeMF().get_params() | dict.fromkeys(FEATURES, True)
-    names = set().union(*(choice.names for choice in choices)) if choices else set()
+    names = set().union(*(choice.names for choice in choices))
     first = {**fixed, **{name: usual[name] for name in sorted(names & set(usual))}}
     for name in FEATURES:
         if name in {*fixed, *names} and name not in given:
@@ -363,10 +363,8 @@ class Evaluator:
         try:
             for fold in range(len(self._folds)):
                 curve = self._curve(settings)
-                curve.deadline = deadline
-                if rival is None:
-                    curve.whole = True
-                else:
+                curve.deadline, curve.whole = deadline, rival is None
+                if rival is not None:
                     curve.rival = rival.scores[fold], len(rival.curves[fold])
                 scores.append(self._fit(fold, settings, curve, callback))
                 curves.append(curve)
