@@ -53,7 +53,7 @@ class Printed:
     test: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Part:
     """Methods that are compared on one data set under one protocol."""
 
@@ -161,14 +161,11 @@ _LONG_TIB = tib(2, 1, 200, only="full", kept=10)
 
 
 def _chunked(dataset: str, n_chunks: int, methods: tuple[Method, ...]) -> Part:
-    return Part(
-        dataset=dataset, protocol=CHUNKS, n_chunks=n_chunks, methods=methods, splits=3,
-        quick_splits=1,
-    )  # fmt: skip
+    return Part(dataset, CHUNKS, methods, n_chunks=n_chunks, splits=3, quick_splits=1)
 
 
 def _random(dataset: str, methods: tuple[Method, ...]) -> Part:
-    return Part(dataset=dataset, protocol=RANDOM, methods=methods, splits=3, quick_splits=1)
+    return Part(dataset, RANDOM, methods, splits=3, quick_splits=1)
 
 
 _ENTRIES = (
@@ -178,28 +175,10 @@ _ENTRIES = (
         claim="HeMF-bVB is below every M³F on both data sets, averaged over 10 splits that "
         "withhold one rating of every user.",
         parts=(
-            Part(
-                dataset="ml-1m",
-                protocol=WEAK,
-                methods=_OF_MOVIELENS,
-                printed=_MOVIELENS,
-                quick_splits=3,
-            ),
-            Part(dataset="ml-1m", protocol=RANDOM, methods=_OF_MOVIELENS, printed=_MOVIELENS),
-            Part(
-                dataset="eachmovie",
-                protocol=WEAK,
-                methods=_OF_EACHMOVIE,
-                printed=_EACHMOVIE,
-                quick_splits=1,
-            ),
-            Part(
-                dataset="eachmovie",
-                protocol=RANDOM,
-                methods=_OF_EACHMOVIE,
-                printed=_EACHMOVIE,
-                quick_splits=1,
-            ),
+            Part("ml-1m", WEAK, _OF_MOVIELENS, printed=_MOVIELENS, quick_splits=3),
+            Part("ml-1m", RANDOM, _OF_MOVIELENS, printed=_MOVIELENS),
+            Part("eachmovie", WEAK, _OF_EACHMOVIE, printed=_EACHMOVIE, quick_splits=1),
+            Part("eachmovie", RANDOM, _OF_EACHMOVIE, printed=_EACHMOVIE, quick_splits=1),
         ),
     ),
     Experiment(

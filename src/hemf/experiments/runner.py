@@ -120,18 +120,12 @@ def _batch(kind: Callable[..., Any]) -> Learner:
         clock = _Clock()
 
         def note(report: Any) -> None:
-            cpu, wall = clock.read()
-            found = getattr(report, "user_communities", None)
+            seconds = clock.read()
             number = getattr(report, "sweep", None) or report.iteration
             most = getattr(report, "iterations", None)
-            point = Point(
-                number,
-                cpu,
-                wall,
-                report.validation_rmse,
-                report.train_rmse,
-                None if found is None else (found, report.item_communities),
-            )
+            errors = report.validation_rmse, report.train_rmse
+            communities = _pair(report, "user_communities", "item_communities")
+            point = Point(number, *seconds, *errors, communities)
             curve.append(point)
             # A fit usually converges long before its last allowed sweep.
             progress(number / (most or max(2 * USUAL_SWEEPS, number + 1)), _standing(point))
@@ -147,6 +141,11 @@ def _batch(kind: Callable[..., Any]) -> Learner:
 
 USUAL_SWEEPS = 40
 _FEW = [(user, item, float(1 + (user * item) % 5)) for user in range(4) for item in range(4)]
+
+
+def _pair(owner: object, users: str, items: str) -> tuple[int, int] | None:
+    """Return the numbers of communities of users and items, if there are any."""
+    return (getattr(owner, users), getattr(owner, items)) if hasattr(owner, users) else None
 
 
 def _standing(point: Point) -> str:
@@ -179,14 +178,10 @@ def _feed(model: Sequential, trial: Trial, n_passes: int, progress: Progress) ->
         _learn(model, chunk, again=again > 0)
         if done in shown:
             clock.pause()
-            found = getattr(model, "n_user_communities_", None)
-            point = Point(
-                done,
-                *clock.read(),
-                rmse(test[2], model.predict(test[0], test[1])),
-                None,
-                None if found is None else (found, getattr(model, "n_item_communities_", found)),
-            )
+            seconds = clock.read()  # without those of the test
+            error = rmse(test[2], model.predict(test[0], test[1]))
+            communities = _pair(model, "n_user_communities_", "n_item_communities_")
+            point = Point(done, *seconds, error, communities=communities)
             curve.append(point)
             progress(done / steps, _standing(point))
             clock.go_on()
