@@ -23,7 +23,7 @@ from hemf._checks import (
 )
 from hemf._typing import SIDES
 from hemf.errors import ParameterError
-from hemf.model.layout import Layout
+from hemf.model.rows import Layout
 
 ALL = -1  # window: every rating is kept
 MAX_PARTS = 4  # communities that a row can belong to at once, its likeliest ones

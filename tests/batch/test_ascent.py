@@ -21,8 +21,7 @@ from hemf.model.communities import (
     best_scale,
     best_spread,
 )
-from hemf.model.layout import pack
-from hemf.model.noise import learn_scales, scale_posterior
+from hemf.model.rows import learn_scales, pack, scale_posterior
 from proofs import slow_bound
 from proofs.problems import SETTINGS, Setting, problem, tables
 from proofs.watch import Watched

@@ -28,7 +28,7 @@ from hemf.data import datasets
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.errors import ConvergenceWarning
-from hemf.model.predictive import pair_moments
+from hemf.model.rows import pair_moments
 from hemf.model.side import merge
 from proofs.problems import SETTINGS, Setting, problem
 

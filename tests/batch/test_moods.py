@@ -7,7 +7,7 @@ import pytest
 
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, update_moods, update_side
-from hemf.model.predictive import pair_moments
+from hemf.model.rows import pair_moments
 from proofs.problems import SETTINGS, Setting, problem, tables, with_times
 
 

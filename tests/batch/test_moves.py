@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hemf.batch.sweep import assign
-from hemf.model.bound import stick_evidence
+from hemf.model.communities import stick_evidence
 from hemf.model.side import (
     Side,
     best_merge,

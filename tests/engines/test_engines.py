@@ -16,8 +16,8 @@ from hemf._typing import OTHER, SIDES
 from hemf.batch.sweep import BatchState, start_state, update_moods, update_side
 from hemf.engines import ENGINES
 from hemf.engines.base import RATINGS, HalfSweep
-from hemf.model.features import Design
-from hemf.model.predictive import pair_moments
+from hemf.model.regression import Design
+from hemf.model.rows import pair_moments
 from proofs.problems import any_communities
 
 FORMS = pytest.mark.parametrize("coupled", [True, False], ids=["coupled", "mean-field"])

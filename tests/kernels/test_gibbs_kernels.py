@@ -10,7 +10,7 @@ import pytest
 from hemf.kernels import gibbs
 from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import Ratings
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from proofs.problems import sparse_rows, spd
 
 PRECISIONS = [(np.float64, 1e-10), (np.float32, 2e-4)]

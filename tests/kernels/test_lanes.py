@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hemf.kernels import lanes
-from hemf.model.layout import pack, unpack
+from hemf.model.rows import pack, unpack
 from proofs.problems import spd
 
 factorise, solve_forward, solve_backward, invert = (

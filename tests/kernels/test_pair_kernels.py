@@ -9,7 +9,7 @@ import pytest
 
 from hemf.kernels import products as pairs
 from hemf.kernels.reference import rows
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from proofs.problems import spd
 
 

@@ -20,7 +20,7 @@ from hemf.kernels.structures import (
     Statistics,
     sweep_memory,
 )
-from hemf.model.layout import Layout, pack
+from hemf.model.rows import Layout, pack
 from proofs.problems import any_communities, sparse_rows
 
 FORMS = ["coupled_rows", "mean_field_rows"]

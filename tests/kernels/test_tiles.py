@@ -9,7 +9,7 @@ import numpy as np
 from hemf.batch.sweep import BatchState, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
-from hemf.model.layout import Moments
+from hemf.model.rows import Moments
 from proofs.problems import Setting, fit_with
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hemf import HeMF
 from hemf.kernels import undo
-from hemf.model.layout import Layout
+from hemf.model.rows import Layout
 from hemf.online import journal as journals
 from hemf.online import store as rowstore
 from hemf.online.journal import Journal

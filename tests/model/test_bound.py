@@ -7,9 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hemf.model import bound
-from hemf.model.bound import community_evidence, own_evidence, stick_evidence
-from hemf.model.communities import community_posterior, stick_posterior
+from hemf.model import communities as bound
+from hemf.model.communities import (
+    community_evidence,
+    community_posterior,
+    own_evidence,
+    stick_evidence,
+    stick_posterior,
+)
 from proofs.problems import (
     SETTINGS,
     Setting,

@@ -20,7 +20,7 @@ from hemf.model.communities import (
     best_scale,
     best_spread,
 )
-from hemf.model.noise import SHAPE_RANGE, NoiseScales, best_shape, learn_scales, scale_posterior
+from hemf.model.rows import SHAPE_RANGE, NoiseScales, best_shape, learn_scales, scale_posterior
 from proofs import slow_bound
 from proofs.problems import Setting, problem, tables
 from proofs.slow_bound import Belief, with_communities, with_prior, with_side

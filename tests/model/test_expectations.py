@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from scipy.special import digamma
 
-from hemf.model import bound
+from hemf.model import communities as bound
 from hemf.model.communities import Communities, Prior, Sticks, expected_log_det, stick_posterior
-from hemf.model.noise import NoiseScales, gamma_divergence
+from hemf.model.rows import NoiseScales, gamma_divergence
 from proofs.problems import any_communities, any_prior, spd
 
 DRAWS = 40_000

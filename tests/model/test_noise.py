@@ -4,7 +4,7 @@ import numpy as np
 
 from hemf.kernels import refresh
 from hemf.kernels.reference import online as reference
-from hemf.model import noise
+from hemf.model import rows as noise
 
 
 def test_the_limits_of_weights_are_those_of_the_kernels():

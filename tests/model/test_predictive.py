@@ -8,10 +8,10 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from hemf.kernels.reference import rows as reference
-from hemf.model import predictive
-from hemf.model.communities import Communities, Sticks, prior_predictive
-from hemf.model.layout import Layout, Moments, pack, unpack
-from hemf.model.side import with_stranger
+from hemf.model import rows as predictive
+from hemf.model.communities import Communities, Sticks
+from hemf.model.rows import Layout, Moments, pack, unpack
+from hemf.model.side import prior_predictive, with_stranger
 from proofs.problems import SETTINGS, Setting, any_communities, problem, spd
 
 

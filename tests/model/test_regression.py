@@ -13,17 +13,10 @@ import scipy.sparse as sp
 from hemf import ConvergenceWarning, HeMF
 from hemf.kernels.reference import rows as reference
 from hemf.model import regression as ridge
-from hemf.model.bound import factors_term
-from hemf.model.communities import (
-    FLOOR,
-    Statistics,
-    community_posterior,
-    expected_covariance,
-    prior_predictive,
-)
-from hemf.model.features import Design
-from hemf.model.layout import Layout, unpack
-from hemf.model.regression import MIN_INFORMATION, Regression, regression_term
+from hemf.model.communities import FLOOR, Statistics, community_posterior, factors_term
+from hemf.model.regression import MIN_INFORMATION, Design, Regression, regression_term
+from hemf.model.rows import Layout, unpack
+from hemf.model.side import expected_covariance, prior_predictive
 from proofs.problems import any_communities, any_design, any_prior
 
 ORDER = 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hemf.kernels.reference import rows as reference
 from hemf.model.communities import Prior, Statistics, community_posterior, stick_posterior
-from hemf.model.layout import Layout, order_of, pack, unpack
+from hemf.model.rows import Layout, order_of, pack, unpack
 from proofs.problems import SETTINGS, Setting, any_prior, any_statistics, problem, spd, update_rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import DataError, HeMF
-from hemf.model.noise import NOISE_FLOOR
+from hemf.model.rows import NOISE_FLOOR
 from hemf.online import jumps, updates
 from hemf.online.state import OnlineState
 

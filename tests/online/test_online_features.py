@@ -13,7 +13,7 @@ from hemf._options import Schedule
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.model import regression as ridge
-from hemf.model.features import Logs, how_many
+from hemf.model.regression import Logs, how_many
 from hemf.online import features, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState

@@ -11,7 +11,7 @@ from hemf import HeMF
 from hemf._options import ALL
 from hemf._typing import SIDES
 from hemf.kernels.reference import online
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from hemf.online import state as states
 from hemf.online import updates
 from hemf.online.eviction import evict

@@ -15,7 +15,7 @@ from hemf.batch.sweep import CHANCE_RATINGS, clear_directions
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from hemf.online import jumps, updates
 from hemf.online.eviction import rotate_packed
 from proofs.learners import assert_same_statistics, given, learner

@@ -9,8 +9,7 @@ import numpy as np
 
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, update_side
-from hemf.model.features import Design, implicit_blocks
-from hemf.model.regression import Regression
+from hemf.model.regression import Design, Regression, implicit_blocks
 from hemf.online import features
 from hemf.online.state import OnlineState
 from proofs import slow_bound

@@ -14,7 +14,7 @@ from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.communities import Statistics
-from hemf.model.layout import Layout, pack, unpack
+from hemf.model.rows import Layout, pack, unpack
 from hemf.online import jumps, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState

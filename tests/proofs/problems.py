@@ -13,11 +13,9 @@ from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import RatingsInMemory, Sessions, Threads
-from hemf.model.bound import side_terms
-from hemf.model.communities import Communities, Prior, Statistics, Sticks
-from hemf.model.features import Design
-from hemf.model.layout import Layout, pack
-from hemf.model.noise import NoiseScales
+from hemf.model.communities import Communities, Prior, Statistics, Sticks, side_terms
+from hemf.model.regression import Design
+from hemf.model.rows import Layout, NoiseScales, pack
 from hemf.model.side import with_penalty
 
 OTHER = {"user": "item", "item": "user"}

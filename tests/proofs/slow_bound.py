@@ -1,6 +1,6 @@
 """The lower bound from scratch: explicit sums over rows, communities and ratings.
 
-It shares no formula with `hemf.model.bound`: what a row believes is kept community by community
+It shares no formula with the library: what a row believes is kept community by community
 (m_id, S_id of the plain NumPy reference) instead of as summed moments, divergences are computed
 as -entropy - E ln p with SciPy's entropies, and each rating's squared error is taken apart into
 its pairs of communities.
@@ -20,8 +20,7 @@ from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import OtherRows
 from hemf.model import regression as ridge
 from hemf.model.communities import Communities, Prior, Sticks
-from hemf.model.layout import unpack
-from hemf.model.noise import NoiseScales
+from hemf.model.rows import NoiseScales, unpack
 from hemf.model.side import Side
 from proofs.problems import OTHER, Setting, tables
 

@@ -14,9 +14,8 @@ from hemf.data import datasets
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.communities import learn_prior
-from hemf.model.features import Design
-from hemf.model.layout import Moments
-from hemf.model.noise import NoiseScales
+from hemf.model.regression import Design
+from hemf.model.rows import Moments, NoiseScales
 from hemf.model.side import Side, order_by_size
 from proofs.problems import OTHER, SETTINGS, Setting, problem, tables
 

@@ -12,8 +12,7 @@ from hemf import DataError, HeMF, NotFittedError
 from hemf.data.datasets import draw
 from hemf.errors import HistoryWarning
 from hemf.evaluation import judge, random_split
-from hemf.model.noise import NoiseScales
-from hemf.model.predictive import matched_freedom
+from hemf.model.rows import NoiseScales, matched_freedom
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
 

@@ -11,8 +11,8 @@ from scipy import special
 from hemf.batch.sweep import NOISE_START
 from hemf.data.ratings import Sparse
 from hemf.model import regression as ridge
-from hemf.model.features import Design
-from hemf.model.layout import Layout
+from hemf.model.regression import Design
+from hemf.model.rows import Layout
 from hemf.samplers import draws
 from hemf.samplers import hemf as regression
 from hemf.samplers.draws import DrawnScales, NormalWishart, OrdinalScale

@@ -20,7 +20,7 @@ HEAVY = [
 
 
 def module_of(path: Path) -> str:
-    """Full name: "hemf.model.bound" of model/bound.py, "hemf.model" of model/__init__.py."""
+    """Full name: "hemf.model.rows" of model/rows.py, "hemf.model" of model/__init__.py."""
     inner = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(inner).removesuffix(".__init__")
 

@@ -25,7 +25,7 @@ from hemf.engines.base import Engine
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import ConvergenceWarning, DataError, warn_caller
 from hemf.model.communities import learn_prior
-from hemf.model.features import Design
+from hemf.model.regression import Design
 from hemf.model.side import Side, drop_empty, merge, merge_gains, order_by_size
 
 MAX_TRIALS = 4  # rounds of merges and splits after convergence

@@ -31,8 +31,7 @@ from hemf.engines import ENGINES
 from hemf.engines.base import Engine
 from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
-from hemf.model.features import HOW_MANY, RATED, Block, Design, implicit_blocks
-from hemf.model.regression import DIRECT, PRECISE
+from hemf.model.regression import DIRECT, HOW_MANY, PRECISE, RATED, Block, Design, implicit_blocks
 from hemf.model.state import GivenFeatures
 
 
@@ -138,7 +137,7 @@ def split_validation(
     (Ratings(2 users, 1 items, 1 ratings), Ratings(2 users, 1 items, 1 ratings))
     """
     from hemf.evaluation.splits import random_split
-    from hemf.model.predictive import pair_moments
+    from hemf.model.rows import pair_moments
 
     if data.n_ratings < 2:
         raise DataError("a single rating cannot be split; set validation_fraction=0")
@@ -168,7 +167,7 @@ def validation_rmse(
     >>> callable(validation_rmse([("bob", "milk", 4)], data, (3.0, 5.0)))
     True
     """
-    from hemf.model.predictive import pair_moments
+    from hemf.model.rows import pair_moments
     from hemf.model.side import with_stranger
 
     users, items, actual, times = validation_pairs(ratings, train)

@@ -15,11 +15,16 @@ from hemf._options import FitOptions
 from hemf._typing import SIDES, Float64Array, Int32Array, Int64Array, Matrix
 from hemf.engines.base import RATINGS, Engine, EntryTable, HalfSweep
 from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior
-from hemf.model.features import Design
-from hemf.model.layout import Moments, lower_triangle
 from hemf.model.moods import ROUNDS, Moods, learn_mood_prior
-from hemf.model.noise import NoiseScales, learn_scales, noise_floor, scale_posterior
-from hemf.model.regression import Regression
+from hemf.model.regression import Design, Regression
+from hemf.model.rows import (
+    Moments,
+    NoiseScales,
+    learn_scales,
+    lower_triangle,
+    noise_floor,
+    scale_posterior,
+)
 from hemf.model.side import (
     Side,
     bound_terms,

@@ -16,8 +16,8 @@ import numpy as np
 from hemf._typing import Array, Float64Array, Int32Array, Int64Array, Matrix, Storage
 from hemf.data.ratings import Ratings
 from hemf.model.communities import Statistics
-from hemf.model.layout import Moments
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
+from hemf.model.rows import Moments
 from hemf.model.side import Side
 
 RATINGS: Final = "ratings"

@@ -21,8 +21,8 @@ from hemf._typing import OTHER, Array, Float64Array, Int32Array, Int64Array, Sto
 from hemf.data.ratings import Ratings, Sparse
 from hemf.engines.base import RATINGS, HalfSweep, Model
 from hemf.model.communities import Statistics
-from hemf.model.layout import pack, unpack
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
+from hemf.model.rows import pack, unpack
 
 CHUNKS = 64
 

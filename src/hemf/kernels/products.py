@@ -229,7 +229,7 @@ def add_row_leverage(own: Rows, shared: Shared, i: int, room: Any, memory: Scrat
 # Shift of a row by its features, subtracted before the row is solved and added after: see `rows`.
 #
 # It depends on the row's ratings: f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2, where z_i
-# is ln n_i, standardised, as in `hemf.model.features`.
+# is ln n_i, standardised, as in `hemf.model.regression`.
 
 
 @step

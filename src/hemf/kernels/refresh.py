@@ -22,7 +22,7 @@ from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Scratch, Shared
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
 NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
-MAX_WEIGHT = 16.0  # of a row's ratings, as in hemf.model.noise
+MAX_WEIGHT = 16.0  # of a row's ratings, as in hemf.model.rows
 
 
 # docs/model.md#new-rating

@@ -8,7 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._typing import Array, Float64Array, Int64Array
-from hemf.model.bound import (
+from hemf.model.communities import (
+    Communities,
+    Prior,
+    Statistics,
+    community_posterior,
     factors_term,
     own_evidence,
     ratings_term,
@@ -16,19 +20,10 @@ from hemf.model.bound import (
     side_terms,
     stick_evidence,
     tied_evidence,
-)
-from hemf.model.communities import (
-    Communities,
-    FeaturePrior,
-    Prior,
-    Statistics,
-    community_posterior,
-    prior_predictive,
     with_floor,
 )
-from hemf.model.layout import Layout, Moments, lower_triangle
-from hemf.model.noise import NoiseScales, noise_term
-from hemf.model.regression import Regression, Solver, UnknownFeatures, regression_term
+from hemf.model.regression import FeaturePrior, Regression, Solver, UnknownFeatures, regression_term
+from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, noise_term
 
 
 @dataclass(frozen=True)
@@ -157,6 +152,68 @@ class Side:
 
 # ------------------------------------------------------------------------------------------------
 # Rows without ratings.
+
+
+def expected_row(communities: Communities, layout: Layout) -> Float64Array:
+    """Mean of a row without ratings, pinned coordinate included."""
+    mean = np.ones(layout.total)
+    mean[layout.free] = communities.sticks.weights @ communities.mean
+    return mean
+
+
+# docs/model.md#strangers
+def prior_predictive(
+    communities: Communities, layout: Layout, features: FeaturePrior | None = None
+) -> tuple[Float64Array, Float64Array]:
+    """Mean and packed second moment of a row without ratings, pinned coordinate included.
+
+    Mixture over communities of E[a] = m_d and E[a aᵀ] = (1 + 1/κ_d) E[Σ_d] + m_d m_dᵀ. With
+    ``features`` there is one row for each of theirs, m_d + E[Vᵀx] in place of m_d.
+    """
+    if features is not None:
+        return _with_features(communities, layout, features)
+    weights = communities.sticks.weights
+    covariance = expected_covariance(communities)
+    means = communities.mean
+    shares = (weights * (1.0 + 1.0 / communities.kappa))[:, None, None]
+    squares = means[:, :, None] * means[:, None, :]
+    second = (shares * covariance + weights[:, None, None] * squares).sum(axis=0)
+    full_mean = expected_row(communities, layout)
+    full = full_mean[:, None] * full_mean
+    full[layout.free[:, None], layout.free] = second
+    rows, columns = lower_triangle(layout.total)
+    return full_mean, full[rows, columns]
+
+
+def expected_covariance(communities: Communities) -> Float64Array:
+    """E[Σ_d], (C, order, order).
+
+    It is W/(ι-L-1) and exists only for ι > L+1; where it does not, the mode W/(ι+L+1) stands in.
+    """
+    freedom = communities.dof - communities.order - 1.0
+    divisor = np.where(freedom > 0.0, freedom, communities.dof + communities.order + 1.0)
+    return np.asarray(communities.scale / divisor[:, None, None])
+
+
+def _with_features(
+    communities: Communities, layout: Layout, features: FeaturePrior
+) -> tuple[Float64Array, Float64Array]:
+    """Moments of rows with features; all communities have the same Σ."""
+    weights, means = communities.sticks.weights, communities.mean
+    covariance = expected_covariance(communities)[0]
+    centre = weights @ means
+    away = means - centre
+    between = (weights[:, None] * away).T @ away  # of the communities' means
+    own = weights @ (1.0 + 1.0 / communities.kappa) + features.leverage
+    rows, columns = lower_triangle(layout.total)
+    within = np.zeros((layout.total, layout.total))
+    scaled = within.copy()
+    within[layout.free[:, None], layout.free] = between + features.covariance
+    scaled[layout.free[:, None], layout.free] = covariance
+    mean = np.ones((features.shift.shape[0], layout.total))
+    mean[:, layout.free] = centre + features.shift
+    second = mean[:, rows] * mean[:, columns] + within[rows, columns]
+    return mean, second + own[:, None] * scaled[rows, columns]
 
 
 def with_stranger(

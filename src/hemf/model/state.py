@@ -22,7 +22,7 @@ from hemf.data.ratings import Ratings
 from hemf.data.sources import as_times
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import UnknownIdError
-from hemf.model.layout import Moments
+from hemf.model.rows import Moments
 from hemf.model.side import Side, with_stranger
 
 

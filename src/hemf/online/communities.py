@@ -13,9 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from hemf._typing import BoolArray, Float64Array, Int64Array
-from hemf.model.bound import community_evidence, own_evidence, stick_evidence
-from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior, with_floor
-from hemf.model.layout import unpack
+from hemf.model.communities import (
+    Prior,
+    Statistics,
+    community_evidence,
+    community_posterior,
+    learn_prior,
+    own_evidence,
+    stick_evidence,
+    with_floor,
+)
+from hemf.model.rows import unpack
 from hemf.model.side import EMPTY, Side, merge_alike, order_by_size
 from hemf.online.store import RowStore
 

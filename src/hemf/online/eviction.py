@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf._typing import OTHER, SIDES, Array, Float64Array, Int32Array, Int64Array
-from hemf.model.layout import lower_triangle, pack, unpack
+from hemf.model.rows import lower_triangle, pack, unpack
 from hemf.online.state import OnlineState, keep, keep_evicted, kernel, outer, pair, rules
 from hemf.online.store import History, RowStore, row_of_each
 

@@ -1,6 +1,6 @@
 """Features of rows online: their effect is updated with the ratings, and learnt again.
 
-The effect f_i of the features of a row changes with each of its ratings (`hemf.model.features`).
+The effect f_i of the features of a row changes with each of its ratings (`hemf.model.regression`).
 With a full history the regression is fitted again after so many ratings that its cost for each
 rating is constant, and whenever all rows of a side are refreshed at once, as in a sweep. The
 contributions of rows to their communities are updated exactly. With a shorter history the
@@ -23,9 +23,16 @@ from scipy.sparse import coo_array, csr_array
 from hemf._typing import OTHER, Float64Array
 from hemf.data.features import as_parts
 from hemf.errors import DataError
-from hemf.model.features import RATED, Design, given_part, implicit_blocks
-from hemf.model.layout import lower_triangle, pack
-from hemf.model.regression import CovarianceSummary, Regression, UnknownFeatures
+from hemf.model.regression import (
+    RATED,
+    CovarianceSummary,
+    Design,
+    Regression,
+    UnknownFeatures,
+    given_part,
+    implicit_blocks,
+)
+from hemf.model.rows import lower_triangle, pack
 from hemf.model.side import learn_features
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online.state import OnlineState, RowFeatures, is_exact, keep

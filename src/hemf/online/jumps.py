@@ -32,9 +32,8 @@ from hemf.batch.sweep import (
 )
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads, scaled_residuals
-from hemf.model.features import Design, implicit_blocks
-from hemf.model.layout import lower_triangle
-from hemf.model.predictive import pair_moments
+from hemf.model.regression import Design, implicit_blocks
+from hemf.model.rows import lower_triangle, pair_moments
 from hemf.online import features
 from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.communities import is_clear

@@ -28,13 +28,10 @@ from hemf._typing import (
     Int64Array,
 )
 from hemf.model import regression as ridge
-from hemf.model.communities import Prior, expected_row
-from hemf.model.features import RATED, Design
-from hemf.model.layout import Moments, lower_triangle
-from hemf.model.noise import NoiseScales
-from hemf.model.predictive import pair_moments
-from hemf.model.regression import Regression, UnknownFeatures
-from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
+from hemf.model.communities import Prior
+from hemf.model.regression import RATED, Design, Regression, UnknownFeatures
+from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
+from hemf.model.side import OnlineShift, Side, bound_terms, expected_row, newcomer_moments
 from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of
 from hemf.online.moods import OnlineMoods

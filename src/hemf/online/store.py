@@ -20,8 +20,7 @@ from hemf._arrays import with_room
 from hemf._options import MAX_PARTS
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Statistics
-from hemf.model.layout import Layout, Moments, lower_triangle, pack
-from hemf.model.noise import NoiseScales
+from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, pack
 from hemf.online.journal import Journal, Undo, content_of, restore
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]

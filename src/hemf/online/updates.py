@@ -17,8 +17,7 @@ from scipy.sparse import csr_array
 from hemf._options import OnlineOptions
 from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
 from hemf.model.communities import learn_prior
-from hemf.model.noise import NOISE_FLOOR, balance, learn_scales, noise_floor
-from hemf.model.predictive import pair_moments
+from hemf.model.rows import NOISE_FLOOR, balance, learn_scales, noise_floor, pair_moments
 from hemf.online import features
 from hemf.online import state as online
 from hemf.online.clocks import FIRST_RESTART, Outlier, is_far

@@ -44,9 +44,8 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
 from hemf.engines.base import Engine
 from hemf.errors import ModelFileError, ParameterError
-from hemf.model.features import HOW_MANY, RATED
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
-from hemf.model.regression import Regression
+from hemf.model.regression import HOW_MANY, RATED, Regression
 from hemf.model.side import Side
 from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.record import Batch, Fit, Learner

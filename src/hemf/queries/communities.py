@@ -15,7 +15,7 @@ from hemf._checks import (
 )
 from hemf._typing import OTHER, AnyArray, Float64Array
 from hemf.errors import HistoryWarning, warn_caller
-from hemf.model.predictive import pair_moments
+from hemf.model.rows import pair_moments
 from hemf.model.side import Side
 from hemf.model.state import FittedModel
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hemf._typing import AnyArray, Array, Float64Array, IdsLike
 from hemf.errors import DataError, HistoryWarning, warn_caller
-from hemf.model.layout import unpack
+from hemf.model.rows import unpack
 from hemf.model.side import Side
 from hemf.model.state import Component, FittedModel
 from hemf.queries.communities import json_id

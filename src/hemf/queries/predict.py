@@ -11,7 +11,7 @@ from hemf.data.ratings import timed_pairs_from_any
 from hemf.data.vocabulary import pair_up
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.evaluation import distribution
-from hemf.model.predictive import matched_freedom, pair_moments
+from hemf.model.rows import matched_freedom, pair_moments
 from hemf.model.state import FittedModel
 
 TAIL_SAMPLE = 20_000  # ratings that the tail is estimated from

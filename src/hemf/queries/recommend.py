@@ -12,8 +12,8 @@ from hemf._checks import (
 from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
-from hemf.model import predictive
-from hemf.model.layout import Moments
+from hemf.model import rows as predictive
+from hemf.model.rows import Moments
 from hemf.model.state import FittedModel
 
 STRATEGIES = ("mean", "ucb", "thompson")

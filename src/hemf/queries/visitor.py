@@ -23,8 +23,8 @@ from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.sources import ColumnChoice, downcast, open_source, parse_ratings
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError
-from hemf.model import predictive
-from hemf.model.layout import Moments
+from hemf.model import rows as predictive
+from hemf.model.rows import Moments
 from hemf.model.side import Side, newcomer_moments
 from hemf.model.state import FittedModel
 from hemf.online.features import visitor_row

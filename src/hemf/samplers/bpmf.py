@@ -15,7 +15,7 @@ from hemf.data.ratings import Ratings, Sparse, drop_unrated_ids
 from hemf.data.sources import ColumnChoice
 from hemf.engines.threads import chunk_bounds, share_out
 from hemf.errors import DataError
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import NormalWishart, draw_noise, inverse, products, with_unknown
 

@@ -133,7 +133,7 @@ def with_unknown(rows: Float32Array, unknown: object) -> Float32Array:
 
 
 # ------------------------------------------------------------------------------------------------
-# Noise scales of rows or of ratings; see `hemf.model.noise`.
+# Noise scales of rows or of ratings; see `hemf.model.rows`.
 
 SHAPES = np.geomspace(1.5, 1000.0, 80)  # values of a0, a priori equally likely
 MIN_SCALE = 1e-6

@@ -22,17 +22,16 @@ from hemf.engines.threads import RatingsInMemory, chunk_bounds, share_out
 from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
 from hemf.evaluation.distribution import distinct_levels, is_scale
-from hemf.model.features import Design
-from hemf.model.layout import Layout, pack
-from hemf.model.noise import START_SHAPE
 from hemf.model.regression import (
     START_SHARE,
+    Design,
     Product,
     Solver,
     conjugate_gradients,
     mean_squares,
     solver,
 )
+from hemf.model.rows import START_SHAPE, Layout, pack
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import (
     DrawnScales,
