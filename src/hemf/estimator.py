@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Self
 
@@ -42,6 +42,7 @@ from hemf.queries.visitor import Visitor, fold_in
 from hemf.report.model import write_report
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HeMF(Parametrised):
     """Heterogeneous matrix factorization by variational Bayes.
 
@@ -127,64 +128,33 @@ class HeMF(Parametrised):
 
     """
 
-    def __init__(
-        self,
-        *,
-        n_factors: int = 20,
-        max_user_communities: int = 12,
-        max_item_communities: int = 12,
-        offsets: bool = True,
-        user_covariances: str = "own",
-        item_covariances: str = "own",
-        membership: str = "coupled",
-        noise_scales: str | None = "both",
-        moods: bool = False,
-        implicit_features: bool | str = False,
-        evb: str | None = "closed",
-        concentration: float = 1.0,
-        spread: float = 1.0,
-        max_sweeps: int = 300,
-        tol: float = 5e-5,
-        patience: int = 3,
-        validation_fraction: float = 0.0,
-        rating_range: str | tuple[float, float] | None = "observed",
-        duplicates: str = "last",
-        history: str | int | None = "full",
-        buffer: int = 100_000,
-        forgetting: float | tuple[float, float] = 1.0,
-        refresh: float = 0.0,
-        max_online_communities: int | None = None,
-        n_jobs: int | None = None,
-        dtype: str = "float32",
-        rng: int | np.random.Generator | None = None,
-    ) -> None:
-        self.n_factors = n_factors
-        self.max_user_communities = max_user_communities
-        self.max_item_communities = max_item_communities
-        self.offsets = offsets
-        self.user_covariances = user_covariances
-        self.item_covariances = item_covariances
-        self.membership = membership
-        self.noise_scales = noise_scales
-        self.moods = moods
-        self.implicit_features = implicit_features
-        self.evb = evb
-        self.concentration = concentration
-        self.spread = spread
-        self.max_sweeps = max_sweeps
-        self.tol = tol
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.rating_range = rating_range
-        self.duplicates = duplicates
-        self.history = history
-        self.buffer = buffer
-        self.forgetting = forgetting
-        self.refresh = refresh
-        self.max_online_communities = max_online_communities
-        self.n_jobs = n_jobs
-        self.dtype = dtype
-        self.rng = rng
+    n_factors: int = 20
+    max_user_communities: int = 12
+    max_item_communities: int = 12
+    offsets: bool = True
+    user_covariances: str = "own"
+    item_covariances: str = "own"
+    membership: str = "coupled"
+    noise_scales: str | None = "both"
+    moods: bool = False
+    implicit_features: bool | str = False
+    evb: str | None = "closed"
+    concentration: float = 1.0
+    spread: float = 1.0
+    max_sweeps: int = 300
+    tol: float = 5e-5
+    patience: int = 3
+    validation_fraction: float = 0.0
+    rating_range: str | tuple[float, float] | None = "observed"
+    duplicates: str = "last"
+    history: str | int | None = "full"
+    buffer: int = 100_000
+    forgetting: float | tuple[float, float] = 1.0
+    refresh: float = 0.0
+    max_online_communities: int | None = None
+    n_jobs: int | None = None
+    dtype: str = "float32"
+    rng: int | np.random.Generator | None = None
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from hemf._checks import resolve_rating_range
 from hemf._options import FitOptions
 from hemf._typing import (
     AnyArray,
-    BoolArray,
+    Array,
     FeaturesLike,
     Float64Array,
     IdsLike,
@@ -32,6 +32,8 @@ from hemf.engines.base import Engine
 from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
 from hemf.model.regression import DIRECT, HOW_MANY, PRECISE, RATED, Block, Design, implicit_blocks
+from hemf.model.rows import pair_moments
+from hemf.model.side import with_stranger
 from hemf.model.state import GivenFeatures
 
 
@@ -137,23 +139,16 @@ def split_validation(
     (Ratings(2 users, 1 items, 1 ratings), Ratings(2 users, 1 items, 1 ratings))
     """
     from hemf.evaluation.splits import random_split
-    from hemf.model.rows import pair_moments
 
     if data.n_ratings < 2:
         raise DataError("a single rating cannot be split; set validation_fraction=0")
     kept, held = random_split(data.n_ratings, fraction, rng=rng)
-    train = data.select(kept)
-    user_rows, item_rows, values = data.triples()
-    users, items = user_rows[held].astype(np.int64), item_rows[held].astype(np.int64)
-    ratings, times = values[held], None if data.timestamps is None else data.timestamps[held]
+    train, (users, items, values) = data.select(kept), data.triples()
+    rows = {"user": users[held].astype(np.int64), "item": items[held].astype(np.int64)}
+    actual, times = values[held], None if data.timestamps is None else data.timestamps[held]
 
     def error(state: BatchState) -> float:
-        left, right = state.sides["user"].moments, state.sides["item"].moments
-        mean, _ = pair_moments(left, right, users, items, variance=False)
-        if state.moods is not None and times is not None:
-            mean += state.moods.at(users, times)[0]
-        predicted = train.mean + train.scale * mean
-        return float(np.sqrt(np.mean((predicted - ratings) ** 2)))
+        return _rmse(state, rows, train, actual, times)
 
     return train, data.select(held), error
 
@@ -167,40 +162,46 @@ def validation_rmse(
     >>> callable(validation_rmse([("bob", "milk", 4)], data, (3.0, 5.0)))
     True
     """
-    from hemf.model.rows import pair_moments
-    from hemf.model.side import with_stranger
-
     users, items, actual, times = validation_pairs(ratings, train)
-
-    def rows_of(ids: AnyArray, known: Vocabulary, table: Sparse) -> tuple[Int64Array, BoolArray]:
-        rows = known.rows(ids)
-        unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
-        return rows.astype(np.int64), (rows < 0) | unrated
-
-    found = {
-        "user": rows_of(users, train.users, train.by_user),
-        "item": rows_of(items, train.items, train.by_item),
-    }
+    found = {}
+    for name, ids, known, table in (
+        ("user", users, train.users, train.by_user),
+        ("item", items, train.items, train.by_item),
+    ):
+        rows = known.rows(ids).astype(np.int64)
+        is_unrated = np.diff(table.indptr, append=table.indptr[-1])[rows] == 0
+        found[name] = rows, np.where(is_unrated, -1, rows)
 
     def error(state: BatchState) -> float:
-        moments, rows = {}, {}
-        for name, (own, unrated) in found.items():
-            side = state.sides[name]
-            # -1 is the stranger; a row with features is none
-            rows[name] = own if side.regression is not None else np.where(unrated, -1, own)
-            moments[name] = with_stranger(side) if (rows[name] < 0).any() else side.moments
-        mean, _ = pair_moments(
-            moments["user"], moments["item"], rows["user"], rows["item"], variance=False
-        )
-        if state.moods is not None and times is not None:
-            known = np.where(found["user"][1], -1, found["user"][0])
-            mean += state.moods.at(known, times)[0]
-        predicted = train.mean + train.scale * mean
-        if limits is not None:
-            np.clip(predicted, *limits, out=predicted)
-        return float(np.sqrt(np.mean((predicted - actual) ** 2)))
+        chosen = {  # a row with features is no stranger
+            name: rows if state.sides[name].regression is not None else rated
+            for name, (rows, rated) in found.items()
+        }
+        return _rmse(state, chosen, train, actual, times, limits)
 
     return error
+
+
+def _rmse(
+    state: BatchState,
+    rows: Mapping[str, Int64Array],
+    train: Ratings,
+    actual: Array,
+    times: Int64Array | None,
+    limits: tuple[float, float] | None = None,
+) -> float:
+    """RMSE of a state on ratings of these rows; -1 is a stranger."""
+    left, right = (
+        with_stranger(side) if (rows[name] < 0).any() else side.moments
+        for name, side in state.sides.items()
+    )
+    mean, _ = pair_moments(left, right, rows["user"], rows["item"], variance=False)
+    if state.moods is not None and times is not None:
+        mean += state.moods.at(rows["user"], times)[0]
+    predicted = train.mean + train.scale * mean
+    if limits is not None:
+        np.clip(predicted, *limits, out=predicted)
+    return float(np.sqrt(np.mean((predicted - actual) ** 2)))
 
 
 def validation_pairs(

@@ -22,20 +22,9 @@ from hemf.data.ratings import Ratings
 from hemf.data.sources import as_times
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import UnknownIdError
+from hemf.model.moods import MoodPrior
 from hemf.model.rows import Moments
 from hemf.model.side import Side, with_stranger
-
-
-class MoodPrior(Protocol):
-    """Hyper-parameters of the raters' moods."""
-
-    @property
-    def variance(self) -> float:
-        """Variance of a mood."""
-
-    @property
-    def extra(self) -> float:
-        """Variance of a session beyond that."""
 
 
 class Moods(Protocol):
