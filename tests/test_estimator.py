@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from hemf import ConvergenceWarning, HeMF, HemfError, NotFittedError, ParameterError, Ratings
-from hemf._options import Schedule
+from hemf._options import fit_options
 from hemf.baselines import SGD
 from hemf.batch.callbacks import SweepReport
 from hemf.data.datasets import draw
@@ -392,7 +392,7 @@ def test_the_bound_is_that_of_the_model_as_it_is(fraction):
 def test_with_a_held_out_part_the_best_sweep_is_kept():
     model = small(validation_fraction=0.2, rating_range=None, max_sweeps=60).fit(NAMED)
     errors = [report.validation_rmse for report in model.history_]
-    earliest = Schedule().earliest(seeds=True, scales=True)
+    earliest = fit_options(model).earliest
     assert model.n_sweeps_ == earliest + int(np.argmin(errors[earliest - 1 :])) <= len(errors)
     assert model.ratings_.n_ratings == round(0.8 * DATA.ratings.size)
     users, items, _ = model.ratings_.triples()

@@ -85,17 +85,6 @@ class Schedule:
             due += max(1, round(0.6 * due))
         return due == sweep
 
-    def earliest(self, *, seeds: bool, scales: bool, moods: bool = False) -> int:
-        """First sweep that can converge: before it, parts of the model are held."""
-        held = [self.hold_scale]
-        if seeds:
-            held.append(self.warm_up + self.hold_structure + 2)
-        if scales:
-            held.append(self.hold_noise + 2)
-        if moods:
-            held.append(self.hold_mood + 2)
-        return max(held)
-
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -137,9 +126,15 @@ class FitOptions:
 
     @property
     def earliest(self) -> int:
-        """First sweep that can converge."""
-        scales = any(self.noise_scales.values())
-        return self.schedule.earliest(seeds=self.seeds, scales=scales, moods=self.moods)
+        """First sweep that can converge: before it, parts of the model are held."""
+        schedule, held = self.schedule, [self.schedule.hold_scale]
+        if self.seeds:
+            held.append(schedule.warm_up + schedule.hold_structure + 2)
+        if any(self.noise_scales.values()):
+            held.append(schedule.hold_noise + 2)
+        if self.moods:
+            held.append(schedule.hold_mood + 2)
+        return max(held)
 
 
 # -- from parameters -----------------------------------------------------------------------------

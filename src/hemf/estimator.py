@@ -320,10 +320,10 @@ class HeMF(Parametrised):
         items: IdsLike = None,
         *,
         timestamps: IdsLike = None,
+        unknown: str = "prior",
         return_std: bool = False,
         include_noise: bool = True,
         return_known: bool = False,
-        unknown: str = "prior",
     ) -> Any:
         """Return the expected rating of each pair, on the rating scale.
 

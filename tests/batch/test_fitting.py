@@ -259,7 +259,7 @@ def test_a_validated_fit_too_short_to_settle_ends_in_its_last_state(max_sweeps: 
 def test_no_state_from_before_communities_and_noise_scales_began_is_kept() -> None:
     errors = iter(range(1, 100))
     result = fit(planted(), validate=lambda state: float(next(errors)), patience=2)
-    assert result.state.sweeps == Schedule().earliest(seeds=True, scales=True)
+    assert result.state.sweeps == fit_options(HeMF()).earliest
 
 
 # -- reports ------------------------------------------------------------------------------------

@@ -51,27 +51,11 @@ def fit_batch(
     watch: Callable[[BatchState], float] | None = None,
     callbacks: tuple[Callback, ...] = (),
 ) -> FitResult:
-    """Fit both sides to the ratings of an engine.
+    """Fit both sides to the standardised ratings of an engine; ``unit`` is their scale.
 
-    Parameters
-    ----------
-    engine
-        Owner of the standardised ratings.
-    unit
-        Standard deviation of the ratings.
-    options
-        Options of the fit.
-    rng
-        Source of randomness.
-    designs
-        Features of the sides that have any.
-    validate
-        Error on held-out ratings; the state with the smallest is the result.
-    watch
-        Error that is reported, and that nothing depends on.
-    callbacks
-        Called after every sweep.
-
+    ``designs`` are the features of the sides that have any. ``validate`` returns the error on
+    held-out ratings: the state with the smallest is the result. ``watch`` returns an error that is
+    reported, and that nothing depends on.
     """
     with one_blas_thread():
         state = start_state(engine, unit, options, rng, designs)
@@ -122,7 +106,7 @@ def fit_batch(
         if (np.diff(side.statistics.size) > 0.0).any():  # largest first, for reading
             side.select(np.argsort(-side.statistics.size, kind="stable"))
         if side.regression is not None:
-            side.regression = side.regression.at_rest()
+            side.regression = replace(side.regression)  # without the matrices of its solver
     return FitResult(final, history, done)
 
 

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from hemf._checks import resolve_rating_range
 from hemf._options import FitOptions
 from hemf._typing import (
+    SIDES,
     AnyArray,
     Array,
     FeaturesLike,
@@ -192,8 +193,8 @@ def _rmse(
 ) -> float:
     """RMSE of a state on ratings of these rows; -1 is a stranger."""
     left, right = (
-        with_stranger(side) if (rows[name] < 0).any() else side.moments
-        for name, side in state.sides.items()
+        with_stranger(state.sides[name]) if (rows[name] < 0).any() else state.sides[name].moments
+        for name in SIDES
     )
     mean, _ = pair_moments(left, right, rows["user"], rows["item"], variance=False)
     if state.moods is not None and times is not None:

@@ -24,6 +24,7 @@ from hemf.model.rows import (
     lower_triangle,
     noise_floor,
     scale_posterior,
+    unpack,
 )
 from hemf.model.side import (
     Side,
@@ -112,23 +113,9 @@ def update_side(
 ) -> None:
     """One half-sweep: rows, noise scales, regression on features, communities, of one side.
 
-    Parameters
-    ----------
-    state
-        Changed in place.
-    name
-        "user" or "item".
-    coupled
-        Whether q(a, z) is joint; otherwise the paper's q(a) q(z).
-    hold
-        Keep the memberships.
-    learn
-        Learn hyper-parameters.
-    scales
-        Learn noise scales.
-    features
-        Learn the features' uncertainty and precisions, and update the rows again.
-
+    ``coupled`` and ``hold`` are those of `EntryTable.half_sweep`. ``learn`` also learns
+    hyper-parameters, ``scales`` noise scales, and ``features`` the uncertainty and the precisions
+    of features, after which the rows are updated again.
     """
     side = state.sides[name]
 
@@ -369,7 +356,7 @@ def assign(side: Side, labels: np.ndarray, count: int) -> None:
 
 def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
     """Statistics of hard memberships from row moments (exact where a row has one community)."""
-    n_rows, order = side.n_rows, side.layout.order
+    n_rows = side.n_rows
     onehot = csr_array(
         (np.ones(n_rows), labels, np.arange(n_rows + 1)), shape=(n_rows, count)
     ).T.tocsr()
@@ -377,12 +364,8 @@ def hard_statistics(side: Side, labels: np.ndarray, count: int) -> Statistics:
         scatter = side.statistics.scatter
     else:
         free = side.layout.free
-        rows, columns = lower_triangle(side.layout.total)
-        full = np.empty((count, side.layout.total, side.layout.total))
-        packed = onehot @ side.moments.second.astype(np.float64)
-        full[:, rows, columns] = packed
-        full[:, columns, rows] = packed
-        scatter = full[:, free[:, None], free[None, :]].reshape(count, order, order)
+        full = unpack(onehot @ side.moments.second.astype(np.float64))
+        scatter = full[:, free[:, None], free]
         if side.tied or count == 1:
             scatter = scatter.sum(axis=0, keepdims=True)
     return Statistics(

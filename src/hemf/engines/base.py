@@ -90,17 +90,8 @@ class EntryTable(Protocol):
     ) -> HalfSweep:
         """Update all rows of a side against the moments of the other side.
 
-        Parameters
-        ----------
-        side
-            "user" or "item".
-        model
-            Its moments and memberships of ``side`` may be overwritten.
-        coupled
-            Whether q(a, z) is joint; otherwise the paper's q(a) q(z).
-        hold
-            Keep the memberships.
-
+        Moments and memberships of the side may be overwritten. With ``coupled`` q(a, z) is joint,
+        otherwise the paper's q(a) q(z). With ``hold`` memberships stay.
         """
 
     def start_moods(self) -> Moods | None:
@@ -128,15 +119,6 @@ class Engine(Protocol):
     ) -> Self:
         """Return an engine that holds these ratings, standardised.
 
-        Parameters
-        ----------
-        ratings
-            Ratings with their mean, scale and timestamps.
-        dtype
-            Storage type.
-        n_jobs
-            Threads or workers, counted as scikit-learn does.
-        sessions
-            Whether ratings of one rater at one time are grouped into sessions, for moods.
-
+        ``n_jobs`` is the number of threads or workers, counted as scikit-learn does. ``sessions``
+        groups ratings of one rater at one time, for moods.
         """

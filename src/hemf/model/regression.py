@@ -200,15 +200,8 @@ class Regression:
     ) -> FeaturePrior:
         """Return the shift of other rows by these features, the first columns of X.
 
-        Parameters
-        ----------
-        features
-            The known columns of each row.
-        rest
-            Distribution of the shift by the other columns; by default that over the rows here.
-        solver
-            Solver for C; by default that of this regression.
-
+        ``rest`` is the distribution of the shift by the other columns; by default that over the
+        rows here. ``solver`` is by default that of this regression.
         """
         known = features.shape[1]
         rest = rest or self.rest(known)
@@ -219,10 +212,6 @@ class Regression:
             leverage = (solver or self.solver).variance(whole, self.precision)
         shift = np.asarray(features @ self.coefficients[:known], np.float64) + rest.mean
         return FeaturePrior(shift, leverage, rest.covariance)
-
-    def at_rest(self) -> Regression:
-        """Return a copy without the matrices of the solver; they are made again when needed."""
-        return replace(self)
 
     @cached_property
     def mean_leverage(self) -> float:
@@ -495,30 +484,15 @@ def conjugate_gradients(
 ) -> tuple[Float64Array, int, Float64Array]:
     """Solve A v = b for symmetric A; return v, the number of steps, and the size of the residual.
 
-    Parameters
-    ----------
-    apply
-        Returns vᵀAv, and a function that returns A v.
-    residual
-        b - A start.
-    start
-        First guess of v.
-    precondition
-        Multiplies with about the inverse of A.
-    max_steps
-        Maximum number of steps.
-    enough
-        Size rᵀ(precondition r) at which to stop; by default `ACCURACY`² of the first one.
-    axis
-        0 solves for each column alone, None for all of them as one vector.
-    check_last
-        Whether to compute the residual after the last step.
+    ``residual`` is b - A start, and ``precondition`` multiplies with about the inverse of A. It
+    stops where rᵀ(precondition r) is ``enough``; by default `ACCURACY`² of the first one. ``axis``
+    0 solves for each column alone, None for all of them as one vector. Without ``check_last`` the
+    residual after the last step is not computed.
 
     >>> twice = lambda v: (2 * np.sum(v * v), lambda: 2 * v)
     >>> six, zero = np.full((2, 1), 6.0), np.zeros((2, 1))
     >>> conjugate_gradients(twice, six, zero, lambda v: v, max_steps=9)[0].tolist()
     [[3.0], [3.0]]
-
     """
     found, left = start.copy(), residual
     step = precondition(left)

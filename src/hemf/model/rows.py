@@ -339,10 +339,7 @@ def draw_vectors(side: Moments, rows: Int64Array, rng: np.random.Generator) -> F
     """One draw of each row's vector from a Gaussian with the row's posterior moments."""
     mean = side.mean[rows].astype(np.float64)
     i, j = lower_triangle(mean.shape[1])
-    covariance = np.zeros((rows.size, mean.shape[1], mean.shape[1]))
-    covariance[:, i, j] = side.second[rows] - mean[:, i] * mean[:, j]
-    covariance[:, j, i] = covariance[:, i, j]
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = np.linalg.eigh(unpack(side.second[rows] - mean[:, i] * mean[:, j]))
     noise = np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(mean.shape)
     return np.asarray(mean + np.einsum("rij,rj->ri", vectors, noise))
 

@@ -23,7 +23,7 @@ from hemf.model.communities import (
     with_floor,
 )
 from hemf.model.regression import FeaturePrior, Regression, Solver, UnknownFeatures, regression_term
-from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, noise_term
+from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, noise_term, pack
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,7 @@ def prior_predictive(
     full_mean = expected_row(communities, layout)
     full = full_mean[:, None] * full_mean
     full[layout.free[:, None], layout.free] = second
-    rows, columns = lower_triangle(layout.total)
-    return full_mean, full[rows, columns]
+    return full_mean, pack(full)
 
 
 def expected_covariance(communities: Communities) -> Float64Array:
@@ -219,17 +218,9 @@ def _with_features(
 def with_stranger(
     side: Side, newcomers: csr_array | None = None, counts: Int64Array | None = None
 ) -> Moments:
-    """Moments of a side's rows, then of newcomers, and last of a stranger.
+    """Moments of a side's rows, then of newcomers with these features, and last of a stranger.
 
-    Parameters
-    ----------
-    side
-        The side.
-    newcomers
-        Features of rows without ratings.
-    counts
-        Number of ratings of each row: newcomers then have the mean of `typical`.
-
+    With ``counts``, the number of ratings of each row, newcomers have the mean of `typical`.
     """
     mean, second = side.stranger
     dtype = side.moments.mean.dtype
