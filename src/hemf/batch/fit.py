@@ -163,19 +163,15 @@ def improve(
     for name in state.sides:
         if options.max_communities[name] == 1:
             continue
-
-        def attempt(change: Callable[[Side], bool], name: str = name) -> bool:
-            return _try(state, name, change, options)
-
         while state.sides[name].n_communities > 1 and any(
-            attempt(partial(_merge, left=left, right=right))
+            _try(state, name, partial(merge, left=left, right=right), options)
             for left, right in likely_pairs(state.sides[name])
         ):
             changed = True
         for community in np.argsort(-state.sides[name].statistics.size)[:CANDIDATES]:
             if not splits or state.sides[name].n_communities >= options.max_communities[name]:
                 break
-            if attempt(partial(_split, community=int(community), rng=rng)):
+            if _try(state, name, partial(_split, community=int(community), rng=rng), options):
                 changed = True
                 break
     return changed
@@ -189,13 +185,18 @@ def likely_pairs(side: Side) -> list[tuple[int, int]]:
     return [(int(left[k]), int(right[k])) for k in best]
 
 
-def _try(state: BatchState, name: str, change: Callable[[Side], bool], options: FitOptions) -> bool:
-    """Change a copy of one side, let it adapt, and keep it if the bound is higher."""
+def _try(
+    state: BatchState, name: str, change: Callable[[Side], bool | None], options: FitOptions
+) -> bool:
+    """Change a copy of one side, let it adapt, and keep it if the bound is higher.
+
+    A ``change`` that is not possible returns False.
+    """
     state.sides[name].refresh()  # the prior may have changed
     before = sum(state.bound_terms().values())
     trial = replace(state, sides={**state.sides, name: state.sides[name].copy()})
     side = trial.sides[name]
-    if not change(side):
+    if change(side) is False:
         return False
     bound = -np.inf
     for step in range(HALF_SWEEPS):
@@ -216,11 +217,6 @@ def _try(state: BatchState, name: str, change: Callable[[Side], bool], options: 
         if before - bound > (HALF_SWEEPS - 1 - step) * (bound - last):
             return False  # steps shrink: it will not get there
     return False
-
-
-def _merge(side: Side, left: int, right: int) -> bool:
-    merge(side, left, right)
-    return True
 
 
 def _split(side: Side, community: int, rng: np.random.Generator) -> bool:

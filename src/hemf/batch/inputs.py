@@ -25,7 +25,7 @@ from hemf._typing import (
 )
 from hemf.batch.sweep import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
-from hemf.data.ratings import Ratings, Sparse, pairs_from_any
+from hemf.data.ratings import Ratings, pairs_from_any
 from hemf.data.sources import ColumnChoice, read_columns
 from hemf.data.vocabulary import Vocabulary
 from hemf.engines import ENGINES
@@ -364,11 +364,13 @@ def fit_bytes(ratings: Ratings, options: FitOptions, *, validated: bool) -> int:
     held-out ratings keeps the best state too.
     """
     itemsize = np.dtype(options.dtype).itemsize
-    tables = {"user": ratings.by_user, "item": ratings.by_item}
-    sides = [_side_bytes(table, name, options, itemsize) for name, table in tables.items()]
-    statistics = [_statistics_bytes(table, name, options) for name, table in tables.items()]
-    seeds = max(options.max_communities.values()) > 1
-    working = 1 + DOUBLE // itemsize if seeds else 2  # the start needs two copies
+    sides, statistics = [], []
+    for name, n_rows in (("user", ratings.n_users), ("item", ratings.n_items)):
+        layout, communities = options.layout(name), min(options.max_communities[name], n_rows)
+        sides.append(n_rows * (layout.total + layout.packed + communities) * itemsize)
+        numbers = (1 if options.tied[name] else communities) * layout.order * (layout.order + 1)
+        statistics.append(max_chunks(n_rows) * numbers // 2 * DOUBLE)
+    working = 1 + DOUBLE // itemsize if options.seeds else 2  # the start needs two copies
     moods = ratings.n_ratings * (8 + 2 * itemsize + 8 * DOUBLE) if options.moods else 0
     return moods + sum(sides) * (2 if validated else 1) + working * max(sides) + max(statistics)
 
@@ -409,17 +411,3 @@ def format_bytes(size: int) -> str:
     ('1.5 GB', '200 MB')
     """
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
-
-
-def _side_bytes(table: Sparse, name: str, options: FitOptions, itemsize: int) -> int:
-    """Means, packed second moments and memberships of the rows."""
-    layout = options.layout(name)
-    communities = min(options.max_communities[name], table.n_rows)
-    return table.n_rows * (layout.total + layout.packed + communities) * itemsize
-
-
-def _statistics_bytes(table: Sparse, name: str, options: FitOptions) -> int:
-    """Packed covariances of the communities, for every chunk of rows."""
-    order = options.layout(name).order
-    covariances = 1 if options.tied[name] else min(options.max_communities[name], table.n_rows)
-    return max_chunks(table.n_rows) * covariances * order * (order + 1) // 2 * DOUBLE

@@ -196,10 +196,10 @@ def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> N
         order_by_size(state.sides[name])
     if state.moods is not None and state.sweeps >= schedule.hold_mood:
         update_moods(state, learn=evb is not None)
+    since = 0 if state.seeded_at is None else state.sweeps - state.seeded_at
+    structure = state.seeded_at is None or since >= schedule.hold_structure
     if evb is not None:
         learn_noise(state)
-        since = 0 if state.seeded_at is None else state.sweeps - state.seeded_at
-        structure = state.seeded_at is None or since >= schedule.hold_structure
         for side in state.sides.values():
             side.prior = learn_prior(
                 side.prior,
@@ -208,11 +208,9 @@ def sweep(state: BatchState, options: FitOptions, rng: np.random.Generator) -> N
                 structure=structure,
                 scale=structure and state.sweeps >= schedule.hold_scale,
             )
-    if state.seeded_at is not None:
-        since = state.sweeps - state.seeded_at
-        if since >= schedule.hold_structure and since % schedule.merge_every == 0:
-            for side in state.sides.values():
-                merge_alike(side)
+    if state.seeded_at is not None and structure and since % schedule.merge_every == 0:
+        for side in state.sides.values():
+            merge_alike(side)
     state.sweeps += 1
 
 

@@ -337,12 +337,9 @@ def gradient_concentration(sticks: Sticks, concentration: float) -> float:
 
 def gradient_dof(communities: Communities, scale: Float64Array, dof: float) -> float:
     """One step along dL/dι0, as the paper does; stays above L-1."""
-    order, count = communities.order, communities.dof.size
-    steps = np.arange(1, order + 1)
-    own = np.linalg.slogdet(scale)[1] - order * np.log(2.0)
-    own -= digamma((dof + 1.0 - steps) / 2.0).sum()
-    slope = 0.5 * (count * own - communities.log_det.sum())
-    return float(max(dof + GRADIENT_STEP * slope, order - 1.0 + 1e-3))
+    own = expected_log_det(scale, np.asarray(dof))
+    slope = 0.5 * (communities.dof.size * own - communities.log_det.sum())
+    return float(max(dof + GRADIENT_STEP * slope, communities.order - 1.0 + 1e-3))
 
 
 def learn_prior(
