@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -46,8 +46,7 @@ MIN_INFORMATION = 1e-3  # of a row, for C
 RANGE = (1e-6, 1e9)  # of λ_b, in units of a block's mean square
 
 
-@dataclass(frozen=True)
-class UnknownFeatures:
+class UnknownFeatures(NamedTuple):
     """Distribution over rows of the shift by features that a newcomer lacks."""
 
     mean: Float64Array
