@@ -11,18 +11,18 @@ from scipy import special
 from hemf import Ratings
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF, M3FTIB, M3FTIF
-from hemf.samplers.bpmf import FactorChain, RatingTable, Settings
-from hemf.samplers.draws import NormalWishart
-from hemf.samplers.m3f import TopicBiasChain, TopicFactorChain, TopicSettings
+from hemf.samplers.bpmf import FactorChain, RatingTable, TopicBiasChain, TopicFactorChain
 
-PRIOR = NormalWishart(mean_precision=2.0, degrees=12.0, scale=0.2)
 GUESS = 0.3
-COMMON = (2, GUESS, True, PRIOR)  # factors, guess of the noise, learnt, prior
-TOPICS = ((2, 3), 4.0, 0.5, 2, PRIOR)  # concentration, offset variance, factors, their prior
+COMMON = {
+    "n_factors": 2, "noise_variance": GUESS, "learn_noise": True,
+    "mean_precision": 2.0, "degrees": 12.0, "wishart_scale": 0.2,
+}  # fmt: skip
+TOPICS = {"user_topics": 2, "item_topics": 3, "concentration": 4.0, "offset_variance": 0.5}
 CHAINS = {
-    "BPMF": (FactorChain, Settings(*COMMON)),
-    "M3F-TIB": (TopicBiasChain, TopicSettings(*COMMON, *TOPICS)),
-    "M3F-TIF": (TopicFactorChain, TopicSettings(*COMMON, *TOPICS)),
+    "BPMF": (FactorChain, BPMF(**COMMON)),
+    "M3F-TIB": (TopicBiasChain, M3FTIB(**COMMON, **TOPICS)),
+    "M3F-TIF": (TopicFactorChain, M3FTIF(**COMMON, **TOPICS, topic_factors=2)),
 }
 
 
@@ -37,10 +37,11 @@ def figures(chain: FactorChain) -> list[float]:
     found = [-np.log(chain.noise), np.mean(errors**2) / chain.noise]
     found += [np.mean(errors * part) / chain.noise for part in (explained, chain.product)]
     for side in (0, 1):
-        found += [chain.precisions[side][0, 0], chain.precisions[side][0, 1]]
-        apart = chain.factors[side] - chain.means[side]
-        found += [np.mean((apart @ chain.precisions[side] * apart).sum(axis=1))]
-        found += [chain.means[side].sum()]
+        mean, precision = chain.priors[side]
+        found += [precision[0, 0], precision[0, 1]]
+        apart = chain.factors[side] - mean
+        found += [np.mean((apart @ precision * apart).sum(axis=1))]
+        found += [mean.sum()]
     if isinstance(chain, TopicBiasChain | TopicFactorChain):
         found += [chain.shares[0][1, 0], *(np.mean(shares**2) for shares in chain.shares)]
     if isinstance(chain, TopicBiasChain):
@@ -77,7 +78,8 @@ def test_with_ratings_drawn_anew_at_every_step_a_chain_walks_its_prior(name, rng
     turn: if and only if each draws from what it should, parameters come out as in the prior.
     """
     kind, settings = CHAINS[name]
-    chain = kind(table(rng), settings, rng, threads=1)
+    chain = kind(settings, table(rng), rng, threads=1)
+    chain.vector_hyper_prior = chain.hyper_prior  # narrow, so that a short chain is enough
     seen = []
     for _ in range(2000):
         chain.step()

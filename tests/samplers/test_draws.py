@@ -7,14 +7,14 @@ import pytest
 from scipy import stats
 
 from hemf.data.ratings import Sparse
-from hemf.samplers.bpmf import draw_rows
-from hemf.samplers.draws import NormalWishart, draw_noise, products
-from hemf.samplers.m3f import draw_offsets, draw_shares, draw_topics, draw_vectors
+from hemf.samplers.bpmf import draw_offsets, draw_rows, draw_shares, draw_topics, draw_vectors
+from hemf.samplers.draws import Gaussian, NormalWishart, draw_noise, products
 
 NOISE = 0.4
 MANY = 20_000
 MEAN = np.array([0.5, -1.0, 0.2])
 PRECISION = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.2], [0.0, -0.2, 3.0]])
+PRIOR = Gaussian(MEAN, PRECISION)
 
 
 def posterior(regressors: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def test_factors_are_drawn_from_their_conditional_posterior(n_ratings, rng):
         np.tile(rated, MANY).astype(np.int32),
         np.tile(values, MANY),
     )
-    drawn = draw_rows(table, others, NOISE, MEAN, PRECISION, rng, threads=1)
+    drawn = draw_rows(table, others, NOISE, PRIOR, rng, threads=1)
     assert_moments(drawn, *posterior(others[rated].astype(float), values))
 
 
@@ -57,7 +57,7 @@ def test_rows_of_different_lengths_do_not_get_mixed_up(rng):
     values = rng.normal(size=indptr[-1]).astype(np.float32)
     table = Sparse(indptr, indices.astype(np.int32), values)
     drawn = [
-        draw_rows(table, others, NOISE, MEAN, PRECISION, np.random.default_rng(5), threads)
+        draw_rows(table, others, NOISE, PRIOR, np.random.default_rng(5), threads)
         for threads in (1, 3)
     ]
     assert np.array_equal(*drawn)
@@ -82,7 +82,7 @@ def test_long_rows_are_drawn_the_same_without_the_products_of_all(threads, monke
         source.normal(size=counts.sum()).astype(np.float32),
     )
     others = source.normal(size=(40, 3)).astype(np.float32)
-    given = table, others, NOISE, MEAN, PRECISION
+    given = table, others, NOISE, PRIOR
     whole = draw_rows(*given, np.random.default_rng(1), threads)
     monkeypatch.setattr("hemf.samplers.bpmf.MAX_OUTER_BYTES", 0)
     monkeypatch.setattr("hemf.kernels.gibbs.outer_products", None)
@@ -172,7 +172,7 @@ def test_vectors_of_topics_are_drawn_from_their_conditional_posterior(rng):
     rated = np.int32([0, 2, 2, 4])  # a pair of topics occurs as often as it likes
     drawn = draw_vectors(
         (np.repeat(np.arange(MANY, dtype=np.int32), 4), MANY), (np.tile(rated, MANY), others),
-        np.tile(values, MANY), NOISE, MEAN, PRECISION, rng,
+        np.tile(values, MANY), NOISE, PRIOR, rng,
     )  # fmt: skip
     assert_moments(drawn, *posterior(others[rated].astype(float), values))
 

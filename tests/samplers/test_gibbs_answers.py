@@ -14,7 +14,7 @@ from hemf.batch.inputs import regression_bytes
 from hemf.model.regression import conjugate_gradients
 from hemf.samplers import BPMF
 from hemf.samplers import hemf as sampler
-from hemf.samplers.hemf import HeMFChain
+from hemf.samplers.hemf import HeMFChain, drawn_sides
 from proofs.problems import tables
 
 CAFE = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
@@ -92,7 +92,8 @@ def test_features_that_are_factorised_anew_count_in_the_memory_that_is_asked_for
         for implicit in (True, False)
     )
     with_features, without = (
-        HeMFChain.of(state, 1.0, rng, 1).step_bytes for state in (told, alone)
+        HeMFChain(drawn_sides(state), state.noise, 1.0, rng, 1).step_bytes
+        for state in (told, alone)
     )
     assert without == 4 * 3 * 3**2  # S_i of three users, their offset and two factors
     designs = [side.regression.design for side in told.sides.values()]
@@ -208,7 +209,7 @@ def test_weights_of_ratings_stay_with_their_ratings_item_by_item(rng):
     model = GibbsHeMF(**QUICK).fit(table.select(np.arange(150)))
     state = model.start_.state_
     assert any((state.counts[name] == 0).any() for name in ("user", "item"))
-    chain = HeMFChain.of(state, 1.0, rng, 1, outliers=True)
+    chain = HeMFChain(drawn_sides(state), state.noise, 1.0, rng, 1, outliers=True)
     by_user, by_item = tables(state)["user"], tables(state)["item"]
     assert np.array_equal(by_user.values[chain._by_item], by_item.values)  # all are different
     chain.sides["user"].scales.weights = rng.uniform(0.5, 2.0, len(table.users))

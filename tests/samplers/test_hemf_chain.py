@@ -53,8 +53,7 @@ def chain(
     """With noise scales of rows, and with features those of ratings too."""
     rows = tables(rng.normal(size=(N["user"], N["item"])))
     sides = {name: side(name, rows[name], rng, features=features) for name in N}
-    outliers = DrawnScales(np.ones(N["user"] * N["item"]), 10.0) if features else None
-    return HeMFChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=outliers, scale=scale)
+    return HeMFChain(sides, noise=0.5, unit=1.0, rng=rng, threads=1, outliers=features, scale=scale)
 
 
 def figures(sampler: HeMFChain) -> list[float]:
@@ -99,7 +98,7 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
     """
     monkeypatch.setattr(draws, "SHAPES", np.geomspace(4.0, 20.0, 8))
     monkeypatch.setattr(regression, "PRIOR_SHAPE", 8.0)
-    scale = None if levels is None else OrdinalScale.of(np.array(levels, np.float64))
+    scale = None if levels is None else OrdinalScale(np.array(levels, np.float64))
     sampler, seen = chain(rng, features=features, scale=scale), []
     for _ in range(2200):
         sampler.step()

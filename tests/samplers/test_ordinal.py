@@ -10,7 +10,7 @@ from hemf import DataError, GibbsHeMF
 from hemf.evaluation import random_split, rmse
 from hemf.samplers.draws import OrdinalScale
 
-SCALE = OrdinalScale.of(np.array([-2.0, -0.5, 0.0, 1.0]))
+SCALE = OrdinalScale(np.array([-2.0, -0.5, 0.0, 1.0]))
 
 
 def test_a_rating_is_the_level_that_it_is_nearest_to():

@@ -5,7 +5,8 @@
 SGD(n_factors=5)
 """
 
-from hemf.baselines.sgd import SGD, EpochReport
+from hemf.baselines.base import EpochReport
+from hemf.baselines.sgd import SGD
 from hemf.baselines.simple import Bias, Popularity
 
 __all__ = ["SGD", "Bias", "EpochReport", "Popularity"]

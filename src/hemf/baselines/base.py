@@ -1,21 +1,23 @@
-"""What the models other than HeMF share: reading ratings, and figures of a fit."""
+"""What the models other than HeMF share: parameters, reading, predictions, reports of a fit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from hemf._checks import Parametrised
+from hemf._checks import Parametrised, check_bool, check_choice, check_rating_range
 from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, RatingsLike
 from hemf.data.pairs import KnownIds, Pairs, check_ratings_in_range, find_pairs
-from hemf.data.ratings import Ratings, pairs_from_any
+from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import Vocabulary
-from hemf.errors import NotFittedError
+from hemf.errors import DataError, NotFittedError
 
 Limits = tuple[float, float] | None
 """Range that predictions are clipped to."""
@@ -50,10 +52,9 @@ class Trained:
     mean: float
     limits: Limits
 
-    def clip(self, mean: Float64Array) -> Float64Array:
-        """Return ratings given their differences from the mean."""
-        mean = self.mean + mean
-        return mean if self.limits is None else np.clip(mean, *self.limits)
+    def clip(self, ratings: Float64Array) -> Float64Array:
+        """Clip predicted ratings to the range."""
+        return ratings if self.limits is None else np.clip(ratings, *self.limits)
 
 
 def rated_ids(data: Ratings) -> tuple[RatedIds, RatedIds]:
@@ -99,12 +100,63 @@ class FitState(Protocol):
         """Range that predictions are clipped to."""
 
 
+T = TypeVar("T")
 State = TypeVar("State", bound=FitState)
 Report = TypeVar("Report")
+Callbacks = Sequence[Callable[[Report], object]]
 
 
-class Estimator(Parametrised, Generic[State, Report]):
-    """Base class; subclasses declare their parameters as fields of a dataclass."""
+@dataclass(frozen=True)
+class EpochReport:
+    """Progress of a fit after an epoch, passed to callbacks.
+
+    >>> EpochReport(1, 30, 0.93, 0.05, 0.2).epoch
+    1
+    """
+
+    epoch: int
+    """Number of epochs done, from 1."""
+    epochs: int
+    train_rmse: float
+    """RMSE of the predictions made just before each rating was learnt in this epoch."""
+    step: float
+    """Size of the next step."""
+    seconds: float
+    """Seconds since the start of the fit, without callbacks."""
+    validation_rmse: float | None = None
+    """RMSE on the ``validation`` ratings."""
+
+
+class Progress(Generic[Report]):
+    """Reports of a fit, and its time without that of the callbacks that receive them."""
+
+    def __init__(self, callbacks: Callbacks[Report]) -> None:
+        self.history: list[Report] = []
+        self._callbacks = callbacks
+        self._begin = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start of the fit."""
+        return time.perf_counter() - self._begin
+
+    def add(self, report: Report) -> bool:
+        """Add a report and call the callbacks; return whether one of them stops the fit."""
+        self.history.append(report)
+        called = time.perf_counter()
+        answers = [callback(report) for callback in self._callbacks]
+        self._begin += time.perf_counter() - called
+        return any(answers)
+
+
+def parameter(default: T, check: Callable[..., object], **limits: object) -> T:
+    """Return a field of an estimator, which ``check(name, value, **limits)`` checks."""
+    found: T = field(default=default, metadata={"check": partial(check, **limits)})
+    return found
+
+
+class Estimator(Parametrised, Generic[State, Report], ABC):
+    """Base class of all; subclasses are dataclasses, and their fields are the parameters."""
 
     rating_range: RatingRange
     duplicates: str
@@ -116,8 +168,18 @@ class Estimator(Parametrised, Generic[State, Report]):
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
+        if not data.n_ratings:
+            raise DataError("there are no ratings to learn from")
         check_ratings_in_range(data.by_user.values, self.rating_range)
         return data
+
+    def check_parameters(self) -> None:
+        """Check all parameters; an error names the parameter and its valid values."""
+        for one in fields(self):  # type: ignore[arg-type]
+            if "check" in one.metadata:
+                one.metadata["check"](one.name, getattr(self, one.name))
+        check_rating_range(self.rating_range)
+        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
 
     def _find(self, users: IdsLike, items: IdsLike, unknown: str) -> Pairs:
         """Return the rows of pairs of ids."""
@@ -126,8 +188,11 @@ class Estimator(Parametrised, Generic[State, Report]):
         return find_pairs(users, items, known[0], known[1], unknown)
 
     @staticmethod
-    def _answer(pairs: Pairs, *parts: AnyArray) -> AnyArray | tuple[AnyArray, ...]:
+    def _answer(
+        pairs: Pairs, return_known: bool, *parts: AnyArray
+    ) -> AnyArray | tuple[AnyArray, ...]:
         """Return the answer of `predict`: numbers for a single pair, a tuple of several parts."""
+        parts = (*parts, pairs.known) if return_known else parts
         answer = tuple(part[0] for part in parts) if pairs.is_single else parts
         return answer[0] if len(answer) == 1 else answer
 
@@ -167,23 +232,34 @@ class Estimator(Parametrised, Generic[State, Report]):
         return self._fitted().limits
 
 
-class Clock:
-    """Seconds since the start of a fit, without the time that callbacks take."""
+class Baseline(Estimator[State, EpochReport]):
+    """Base class of models that learn in epochs, and predict numbers without an uncertainty."""
 
-    def __init__(self) -> None:
-        self._begin = time.perf_counter()
+    def predict(
+        self,
+        users: IdsLike,
+        items: IdsLike = None,
+        *,
+        return_known: bool = False,
+        unknown: str = "prior",
+    ) -> AnyArray | tuple[AnyArray, ...]:
+        """Return the expected rating of each pair; ids as in `HeMF.predict`.
 
-    @property
-    def seconds(self) -> float:
-        """Seconds so far."""
-        return time.perf_counter() - self._begin
+        With ``return_known`` also whether both ids are known. Unknown ids have no offset and no
+        factors, or are an error with ``unknown="error"``.
+        """
+        return_known = check_bool("return_known", return_known)
+        pairs = self._find(users, items, unknown)
+        return self._answer(pairs, return_known, self._expected(pairs))
 
-    def call(self, callbacks: Iterable[Callable[[Report], object]], report: Report) -> bool:
-        """Call the callbacks; return whether one of them returned something true."""
-        called = time.perf_counter()
-        answers = [callback(report) for callback in callbacks]
-        self._begin += time.perf_counter() - called
-        return any(answers)
+    @abstractmethod
+    def _expected(self, pairs: Pairs) -> Float64Array:
+        """Return the expected rating of each pair of rows."""
 
 
-Callbacks = Sequence[Callable[[Report], object]]
+def drop_unrated(data: Ratings) -> Ratings:
+    """Drop users and items without ratings."""
+    user_rows, item_rows, values = data.triples()
+    users, user_rows = drop_unrated_ids(data.users, user_rows)
+    items, item_rows = drop_unrated_ids(data.items, item_rows)
+    return Ratings.from_rows(users, items, user_rows, item_rows, values)

@@ -21,19 +21,20 @@ from hemf._checks import (
     check_rating_range,
     check_rng,
 )
-from hemf._typing import (
-    AnyArray,
-    Array,
-    Float32Array,
-    Float64Array,
-    IdsLike,
-    Int32Array,
-    RatingsLike,
+from hemf._typing import Array, Float32Array, Float64Array, IdsLike, Int32Array, RatingsLike
+from hemf.baselines.base import (
+    Baseline,
+    Callbacks,
+    EpochReport,
+    Limits,
+    Progress,
+    RatingRange,
+    drop_unrated,
+    parameter,
 )
-from hemf.baselines.base import Callbacks, Clock, Estimator, Limits, RatingRange
 from hemf.batch.inputs import validation_pairs
-from hemf.data.pairs import check_ratings_in_range
-from hemf.data.ratings import drop_unrated_ids, read_in_order
+from hemf.data.pairs import Pairs, check_ratings_in_range
+from hemf.data.ratings import read_in_order
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError
@@ -41,29 +42,8 @@ from hemf.errors import DataError, ParameterError
 MIN_ROWS = 16  # rows of storage
 
 
-@dataclass(frozen=True)
-class EpochReport:
-    """Progress of a fit after an epoch, passed to callbacks.
-
-    >>> EpochReport(1, 30, 0.93, 0.05, 0.2).epoch
-    1
-    """
-
-    epoch: int
-    """Number of epochs done, from 1."""
-    epochs: int
-    train_rmse: float
-    """RMSE of the predictions made just before each rating was learnt in this epoch."""
-    step: float
-    """Size of the next step."""
-    seconds: float
-    """Seconds since the start of the fit, without callbacks."""
-    validation_rmse: float | None = None
-    """RMSE on the ``validation`` ratings."""
-
-
 @dataclass(kw_only=True, repr=False, eq=False)
-class SGD(Estimator["Descent", EpochReport]):
+class SGD(Baseline["Descent"]):
     """Biased matrix factorization by stochastic gradient descent with decreasing steps.
 
     The usual method of online recommendation, and the one that the paper compares HeMF with::
@@ -119,17 +99,17 @@ class SGD(Estimator["Descent", EpochReport]):
 
     """
 
-    n_factors: int = 20
-    epochs: int = 30
-    step: float = 0.06
-    decay: float = 500_000.0
-    power: float = 0.5
-    factor_penalty: float = 0.05
-    offset_penalty: float = 0.01
-    start_scale: float = 0.02
+    n_factors: int = parameter(20, check_int, low=0, high=MAX_FACTORS)
+    epochs: int = parameter(30, check_int, low=1)
+    step: float = parameter(0.06, check_number, low=0.0)
+    decay: float = parameter(500_000.0, check_number, low=1e-9)
+    power: float = parameter(0.5, check_number, low=0.0)
+    factor_penalty: float = parameter(0.05, check_number, low=0.0)
+    offset_penalty: float = parameter(0.01, check_number, low=0.0)
+    start_scale: float = parameter(0.02, check_number, low=0.0)
     rating_range: RatingRange = "observed"
     duplicates: str = "last"
-    dtype: str = "float32"
+    dtype: str = parameter("float32", check_choice, options=("float32", "float64"))
     rng: int | np.random.Generator | None = None
 
     # -- learning ------------------------------------------------------------------------------
@@ -151,12 +131,10 @@ class SGD(Estimator["Descent", EpochReport]):
         return value stops the fit. ``validation`` are ratings to report the error on. If a fit
         fails, the estimator keeps its state.
         """
-        schedule = self.check_parameters()
+        self.check_parameters()
         epochs = check_int("epochs", self.epochs if epochs is None else epochs, low=1)
         callbacks = check_callables("callbacks", callbacks)
-        data = self._read(ratings, y, columns)
-        if not data.n_ratings:
-            raise DataError("there are no ratings to learn from")
+        data = drop_unrated(self._read(ratings, y, columns))
         user_rows, item_rows, values = data.triples()
         if values.dtype != np.float32:
             raise DataError(
@@ -165,12 +143,9 @@ class SGD(Estimator["Descent", EpochReport]):
             )
         values = values.astype(np.float32, copy=False)
         held_out = None if validation is None else validation_pairs(validation, data)[:3]
-        users, user_rows = drop_unrated_ids(data.users, user_rows)
-        items, item_rows = drop_unrated_ids(data.items, item_rows)
-        state, rng = self._new_state(users, items, data.scale)
+        state, rng = self._new_state(data.users, data.items, data.scale)
         state.start(values)
-        history: list[EpochReport] = []
-        clock = Clock()
+        schedule, progress = self._schedule(), Progress(callbacks)
         for epoch in range(1, epochs + 1):
             order = rng.permutation(data.n_ratings)
             shuffled = values[order]
@@ -180,13 +155,12 @@ class SGD(Estimator["Descent", EpochReport]):
                 epochs,
                 float(np.sqrt(np.mean((expected - shuffled) ** 2))),
                 float(schedule.steps(state.seen.updates, 1)[0]),
-                clock.seconds,
+                progress.seconds,
                 None if held_out is None else state.rmse(*held_out),
             )
-            history.append(report)
-            if clock.call(callbacks, report):
+            if progress.add(report):
                 break
-        self.state_, self.history_ = state, history
+        self.state_, self.history_ = state, progress.history
         return self
 
     def partial_fit(
@@ -235,7 +209,7 @@ class SGD(Estimator["Descent", EpochReport]):
         timed: bool = False,
     ) -> tuple[Float64Array, Float64Array | None]:
         """Learn ratings; return the prediction and, if ``timed``, the seconds of each."""
-        schedule = self.check_parameters()
+        self.check_parameters()
         with self._mutex:
             fitted = hasattr(self, "state_")
             if fitted:
@@ -249,27 +223,14 @@ class SGD(Estimator["Descent", EpochReport]):
             check_ratings_in_range(values, self.rating_range)
             seconds = np.empty(len(values)) if timed else None
             expected = state.stream(
-                schedule, read.users, read.items, values, predict=predict, seconds=seconds
+                self._schedule(), read.users, read.items, values, predict=predict, seconds=seconds
             )
             if not fitted:
                 self.state_, self.history_ = state, []
         return expected, seconds
 
-    def check_parameters(self) -> Schedule:
-        """Check all parameters; an error names the parameter and its valid values."""
-        check_int("n_factors", self.n_factors, low=0, high=MAX_FACTORS)
-        check_int("epochs", self.epochs, low=1)
-        check_number("start_scale", self.start_scale, low=0.0)
-        check_rating_range(self.rating_range)
-        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
-        check_choice("dtype", self.dtype, ("float32", "float64"))
-        return Schedule(
-            check_number("step", self.step, low=0.0),
-            check_number("decay", self.decay, low=1e-9),
-            check_number("power", self.power, low=0.0),
-            check_number("factor_penalty", self.factor_penalty, low=0.0),
-            check_number("offset_penalty", self.offset_penalty, low=0.0),
-        )
+    def _schedule(self) -> Schedule:
+        return Schedule(*(float(getattr(self, name)) for name in Schedule._fields))
 
     def _new_state(
         self, users: Vocabulary, items: Vocabulary, scale: float
@@ -320,23 +281,8 @@ class SGD(Estimator["Descent", EpochReport]):
         """Factors b_j of each item."""
         return self._fitted().items.used[:, 1:].copy()
 
-    def predict(
-        self,
-        users: IdsLike,
-        items: IdsLike = None,
-        *,
-        return_known: bool = False,
-        unknown: str = "prior",
-    ) -> AnyArray | tuple[AnyArray, ...]:
-        """Return the expected rating of each pair; ids as in `HeMF.predict`.
-
-        With ``return_known`` also whether both ids are known. Unknown ids have no offset and no
-        factors, or are an error with ``unknown="error"``.
-        """
-        return_known = check_bool("return_known", return_known)
-        state, pairs = self._fitted(), self._find(users, items, unknown)
-        expected = state.predict(pairs.users, pairs.items)
-        return self._answer(pairs, expected, *([pairs.known] if return_known else []))
+    def _expected(self, pairs: Pairs) -> Float64Array:
+        return self._fitted().predict(pairs.users, pairs.items)
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -363,8 +309,7 @@ class SGD(Estimator["Descent", EpochReport]):
 # State of the descent: rows of offsets and factors, and figures of the ratings so far.
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Step sizes and penalties."""
 
     step: float

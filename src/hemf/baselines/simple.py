@@ -7,20 +7,20 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from hemf._checks import (
-    check_bool,
-    check_callables,
-    check_choice,
-    check_number,
-    check_rating_range,
-    resolve_rating_range,
-)
+from hemf._checks import check_callables, check_number, resolve_rating_range
 from hemf._typing import AnyArray, Float64Array, IdsLike, RatingsLike
-from hemf.baselines.base import Callbacks, Clock, Estimator, RatingRange, Trained, rated_ids
-from hemf.baselines.sgd import EpochReport
-from hemf.data.ratings import Ratings
+from hemf.baselines.base import (
+    Baseline,
+    Callbacks,
+    EpochReport,
+    Progress,
+    RatingRange,
+    Trained,
+    parameter,
+    rated_ids,
+)
+from hemf.data.pairs import Pairs
 from hemf.data.sources import ColumnChoice
-from hemf.errors import DataError
 
 EPOCHS = 10  # alternations between users and items
 
@@ -36,7 +36,7 @@ class Biases(Trained):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class Bias(Estimator[Biases, EpochReport]):
+class Bias(Baseline[Biases]):
     """Mean + user bias + item bias, estimated in turn.
 
     Parameters
@@ -56,7 +56,7 @@ class Bias(Estimator[Biases, EpochReport]):
     """
 
     has_user_bias: ClassVar[bool] = True
-    damping: float = 5.0
+    damping: float = parameter(5.0, check_number, low=0.0)
     rating_range: RatingRange = "observed"
     duplicates: str = "last"
 
@@ -72,23 +72,23 @@ class Bias(Estimator[Biases, EpochReport]):
         self.check_parameters()
         callbacks = check_callables("callbacks", callbacks)
         data = self._read(ratings, y, columns)
-        if not data.n_ratings:
-            raise DataError("there are no ratings to learn from")
         users, items, values = data.triples()
         rest = values - data.mean
         user_bias, item_bias = np.zeros(data.n_users), np.zeros(data.n_items)
-        history: list[EpochReport] = []
-        clock = Clock()
+        progress = Progress(callbacks)
         for epoch in range(1, EPOCHS + 1):
             if self.has_user_bias:
                 user_bias = self._biases(users, rest - item_bias[items], data.n_users)
             item_bias = self._biases(items, rest - user_bias[users], data.n_items)
             errors = rest - user_bias[users] - item_bias[items]
             error = float(np.sqrt(np.mean(errors**2)))
-            history.append(EpochReport(epoch, EPOCHS, error, 0.0, clock.seconds))
-            if clock.call(callbacks, history[-1]):
+            if progress.add(EpochReport(epoch, EPOCHS, error, 0.0, progress.seconds)):
                 break
-        self.state_, self.history_ = self._state(data, user_bias, item_bias), history
+        limits = resolve_rating_range(self.rating_range, (data.minimum, data.maximum))
+        counts = np.diff(data.by_item.indptr).astype(np.float64)
+        padded = (np.append(values, 0.0) for values in (user_bias, item_bias, counts))
+        self.state_ = Biases(*rated_ids(data), data.mean, limits, *padded)
+        self.history_ = progress.history
         return self
 
     def _biases(self, rows: AnyArray, rest: AnyArray, n_rows: int) -> Float64Array:
@@ -96,32 +96,9 @@ class Bias(Estimator[Biases, EpochReport]):
         total = np.bincount(rows, rest, minlength=n_rows)
         return np.asarray(total / (np.bincount(rows, minlength=n_rows) + self.damping))
 
-    def _state(self, data: Ratings, user_bias: Float64Array, item_bias: Float64Array) -> Biases:
-        limits = resolve_rating_range(self.rating_range, (data.minimum, data.maximum))
-        counts = np.diff(data.by_item.indptr).astype(np.float64)
-        padded = (np.append(values, 0.0) for values in (user_bias, item_bias, counts))
-        return Biases(*rated_ids(data), data.mean, limits, *padded)
-
-    def check_parameters(self) -> None:
-        """Check all parameters; an error names the parameter and its valid values."""
-        check_number("damping", self.damping, low=0.0)
-        check_rating_range(self.rating_range)
-        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
-
-    def predict(
-        self,
-        users: IdsLike,
-        items: IdsLike = None,
-        *,
-        return_known: bool = False,
-        unknown: str = "prior",
-    ) -> AnyArray | tuple[AnyArray, ...]:
-        """Return the expected rating of each pair; see `SGD.predict`."""
-        return_known = check_bool("return_known", return_known)
-        state, pairs = self._fitted(), self._find(users, items, unknown)
-        expected = state.mean + state.user_bias[pairs.users] + state.item_bias[pairs.items]
-        expected = expected if state.limits is None else np.clip(expected, *state.limits)
-        return self._answer(pairs, expected, *([pairs.known] if return_known else []))
+    def _expected(self, pairs: Pairs) -> Float64Array:
+        state = self._fitted()
+        return state.clip(state.mean + state.user_bias[pairs.users] + state.item_bias[pairs.items])
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

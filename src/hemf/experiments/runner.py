@@ -29,8 +29,7 @@ from hemf.evaluation.splits import random_split
 from hemf.experiments.catalog import Settings
 from hemf.experiments.plan import RESULTS, Plan, Request, Results, Task
 from hemf.online.journal import uninterrupted
-from hemf.samplers.bpmf import BPMF
-from hemf.samplers.m3f import M3FTIB, M3FTIF
+from hemf.samplers.bpmf import BPMF, M3FTIB, M3FTIF
 
 Columns = tuple[AnyArray, AnyArray, Array]
 Progress = Callable[[float, str], None]

@@ -6,8 +6,7 @@ BPMF(n_factors=5)
 """
 
 from hemf.samplers.base import SampleReport
-from hemf.samplers.bpmf import BPMF
+from hemf.samplers.bpmf import BPMF, M3FTIB, M3FTIF
 from hemf.samplers.hemf import GibbsHeMF
-from hemf.samplers.m3f import M3FTIB, M3FTIF
 
 __all__ = ["BPMF", "M3FTIB", "M3FTIF", "GibbsHeMF", "SampleReport"]

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from hemf._checks import (
-    MAX_FACTORS,
-    check_bool,
-    check_choice,
-    check_int,
-    check_n_jobs,
-    check_rating_range,
-    resolve_rating_range,
-)
+from hemf._checks import MAX_FACTORS, check_bool, check_int, check_n_jobs, resolve_rating_range
 from hemf._typing import AnyArray, Float64Array, IdsLike, Int32Array, RatingsLike
-from hemf.baselines.base import (
-    Callbacks,
-    Clock,
-    Estimator,
-    RatingRange,
-    Trained,
-    rated_ids,
-)
+from hemf.baselines.base import Estimator, Progress, RatingRange, Trained, parameter, rated_ids
 from hemf.batch.inputs import available_bytes, format_bytes, validation_pairs, warn_of_equal
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings
@@ -38,6 +22,8 @@ from hemf.evaluation.distribution import Predictive
 
 Moments = tuple[Float64Array, Float64Array]
 """Mean and variance of each pair."""
+PredictUnknown = Callable[[IdsLike, IdsLike], Float64Array]
+"""Returns predictions for pairs with unknown ids, which do not depend on samples."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +134,7 @@ class SampledState(Trained):
     def moments(self, user_rows: Int32Array, item_rows: Int32Array) -> Moments:
         """Return the clipped mean and the variance of pairs' ratings; row -1 is an unknown id."""
         mean, variance = averaged(self.samples, *self._unknown_last(user_rows, item_rows))
-        return self.clip(mean), variance
+        return self.clip(self.mean + mean), variance
 
     def _unknown_last(
         self, user_rows: AnyArray, item_rows: AnyArray
@@ -164,13 +150,11 @@ class SampledState(Trained):
         users: IdsLike,
         items: IdsLike,
         ratings: Float64Array,
-        of_unknown: Float64Array | None = None,
+        predict_unknown: PredictUnknown | None,
     ) -> Callable[[Draw, bool], float]:
-        """Return a function: RMSE on ratings of a sample or, if it counts, of the average so far.
-
-        ``of_unknown`` are the predictions for pairs with unknown ids, whatever the sample.
-        """
+        """Return a function: RMSE of a sample or, if the sample counts, of the average so far."""
         user_rows, item_rows = self.users.find(users), self.items.find(items)
+        of_unknown = None if predict_unknown is None else predict_unknown(users, items)
         unknown = (user_rows < 0) | (item_rows < 0)
         pairs = self._unknown_last(user_rows, item_rows)
         average = RunningMoments(len(ratings))
@@ -180,7 +164,7 @@ class SampledState(Trained):
             if counts:
                 average.add(mean, variance)
                 mean = average.mean
-            mean = self.clip(mean)
+            mean = self.clip(self.mean + mean)
             if of_unknown is not None:
                 mean = np.where(unknown, of_unknown, mean)
             return float(np.sqrt(np.mean((mean - ratings) ** 2)))
@@ -189,13 +173,13 @@ class SampledState(Trained):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class Sampler(Estimator[SampledState, SampleReport], ABC):
+class Sampler(Estimator[SampledState, SampleReport]):
     """Base class of the samplers."""
 
-    n_factors: int = 20
-    samples: int = 200
-    burn_in: int = 50
-    kept: int = 100
+    n_factors: int = parameter(20, check_int, low=1, high=MAX_FACTORS)
+    samples: int = parameter(200, check_int, low=1)
+    burn_in: int = parameter(50, check_int, low=0)
+    kept: int = parameter(100, check_int, low=1)
     rating_range: RatingRange = "observed"
     duplicates: str = "last"
     n_jobs: int | None = None
@@ -211,56 +195,35 @@ class Sampler(Estimator[SampledState, SampleReport], ABC):
         data: Ratings,
         start: Callable[[int], Chain],
         validation: RatingsLike,
-        callbacks: Callbacks[SampleReport],
-        clock: Clock,
-        of_unknown: Callable[[IdsLike, IdsLike], Float64Array] | None = None,
+        progress: Progress[SampleReport],
+        predict_unknown: PredictUnknown | None = None,
     ) -> None:
-        """Run the chain that ``start`` makes for a number of threads, and keep samples.
+        """Run the chain that ``start`` makes for a number of threads.
 
-        ``of_unknown`` predicts pairs with unknown ids.
+        At most ``self.kept`` samples are kept, evenly spaced.
         """
         limits = resolve_rating_range(self.rating_range, (data.minimum, data.maximum))
-        state = SampledState(*rated_ids(data), data.mean, limits)
-        rmse = None
+        state, rmse = SampledState(*rated_ids(data), data.mean, limits), None
         if validation is not None:
-            users, items, actual = validation_pairs(validation, data)[:3]
-            expected = None if of_unknown is None else of_unknown(users, items)
-            rmse = state.validation(users, items, actual, expected)
+            rmse = state.validation(*validation_pairs(validation, data)[:3], predict_unknown)
+        stride, iterations = -(-self.samples // self.kept), self.burn_in + self.samples
         with one_blas_thread():
             chain = start(thread_count(self.n_jobs))
             self._check_memory(chain)
-            history = self._iterate(chain, state.samples, rmse, callbacks, clock)
-        self.state_, self.history_ = state, history
-
-    def _iterate(
-        self,
-        chain: Chain,
-        kept: list[Draw],
-        rmse: Callable[[Draw, bool], float] | None,
-        callbacks: Callbacks[SampleReport],
-        clock: Clock,
-    ) -> list[SampleReport]:
-        """Run the chain; keep at most ``self.kept`` samples, evenly spaced."""
-        history: list[SampleReport] = []
-        stride = -(-self.samples // self.kept)
-        iterations = self.burn_in + self.samples
-        for iteration in range(1, iterations + 1):
-            train_rmse = self._step(chain)
-            counted = iteration - self.burn_in
-            keep = counted > 0 and counted % stride == 0
-            sample = chain.sample() if keep or rmse is not None else None
-            if keep and sample is not None:
-                kept.append(sample)
-            error = None if rmse is None or sample is None else rmse(sample, counted > 0)
-            report = SampleReport(
-                iteration, iterations, counted > 0, train_rmse, error, chain.noise, clock.seconds
-            )
-            history.append(report)
-            if clock.call(callbacks, report):
-                break
-        if not kept:
-            kept.append(chain.sample())
-        return history
+            for iteration in range(1, iterations + 1):
+                train_rmse = self._step(chain)
+                sample, number = chain.sample(), iteration - self.burn_in
+                counts = number > 0
+                if counts and number % stride == 0:
+                    state.samples.append(sample)
+                error = None if rmse is None else rmse(sample, counts)
+                done = iteration, iterations, counts
+                report = SampleReport(*done, train_rmse, error, chain.noise, progress.seconds)
+                if progress.add(report):
+                    break
+        if not state.samples:
+            state.samples.append(sample)
+        self.state_, self.history_ = state, progress.history
 
     def _step(self, chain: Chain) -> float:
         """Run an iteration; return its RMSE."""
@@ -290,15 +253,9 @@ class Sampler(Estimator[SampledState, SampleReport], ABC):
                 value=self.kept,
             )
 
-    @abstractmethod
     def check_parameters(self) -> None:
         """Check all parameters; an error names the parameter and its valid values."""
-        check_int("n_factors", self.n_factors, low=1, high=MAX_FACTORS)
-        check_int("samples", self.samples, low=1)
-        check_int("burn_in", self.burn_in, low=0)
-        check_int("kept", self.kept, low=1)
-        check_rating_range(self.rating_range)
-        check_choice("duplicates", self.duplicates, ("last", "mean", "error"))
+        super().check_parameters()
         check_n_jobs(self.n_jobs)
 
     @property
@@ -329,9 +286,7 @@ class Sampler(Estimator[SampledState, SampleReport], ABC):
         return_std = check_bool("return_std", return_std)
         return_known = check_bool("return_known", return_known)
         pairs = self._find(users, items, unknown)
-        mean, std = self._moments(pairs)
-        more = [std] if return_std else []
-        return self._answer(pairs, mean, *more, *([pairs.known] if return_known else []))
+        return self._answer(pairs, return_known, *self._moments(pairs)[: 1 + return_std])
 
     def predict_distribution(self, users: IdsLike, items: IdsLike = None) -> Predictive:
         """Return the normal distribution of the rating of each pair, as `predict` gives it."""

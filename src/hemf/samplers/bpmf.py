@@ -1,84 +1,52 @@
-"""Bayesian probabilistic matrix factorization by Gibbs sampling."""
+"""Bayesian and mixed membership matrix factorization by Gibbs sampling: BPMF and M3F."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from hemf._checks import check_bool, check_callables, check_number, check_rng
-from hemf._typing import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, RatingsLike
-from hemf.baselines.base import Callbacks, Clock
-from hemf.data.ratings import Ratings, Sparse, drop_unrated_ids
+from hemf._checks import (
+    MAX_FACTORS,
+    check_bool,
+    check_callables,
+    check_int,
+    check_number,
+    check_rng,
+)
+from hemf._typing import (
+    AnyArray,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    RatingsLike,
+    UInt8Array,
+)
+from hemf.baselines.base import Callbacks, Progress, drop_unrated, parameter
+from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
 from hemf.engines.threads import chunk_bounds, share_out
-from hemf.errors import DataError
-from hemf.model.rows import pack
+from hemf.model.layout import pack
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
-from hemf.samplers.draws import NormalWishart, draw_noise, inverse, products, with_unknown
+from hemf.samplers.draws import (
+    Gaussian,
+    NormalWishart,
+    draw_noise,
+    inverse,
+    over_parts,
+    products,
+    with_unknown,
+)
 
 MIN_VARIANCE = 1e-9
+MAX_TOPICS = 255  # the topic of a rating is a byte
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class GibbsSampler(Sampler):
-    """Base class of `BPMF`, `M3FTIB` and `M3FTIF`."""
-
-    noise_variance: float = 0.5
-    learn_noise: bool = False
-    mean_precision: float = 2.0
-    degrees: float | None = None
-    wishart_scale: float = 1.0
-
-    def fit(
-        self,
-        ratings: RatingsLike,
-        y: RatingsLike = None,
-        *,
-        columns: ColumnChoice = None,
-        validation: RatingsLike = None,
-        callbacks: Callbacks[SampleReport] = (),
-    ) -> Self:
-        """Fit to ratings, anything that `Ratings.from_any` reads.
-
-        With ``y``, ``ratings`` holds pairs and ``y`` their ratings. ``callbacks`` receive a
-        `SampleReport` after every iteration; a true return value stops the fit, and if no sample
-        counts by then, the latest one is kept. ``validation`` are ratings to report the error on.
-        If a fit fails, the estimator keeps its state.
-        """
-        self.check_parameters()
-        rng, callbacks = check_rng(self.rng), check_callables("callbacks", callbacks)
-        data = _rated(self._read(ratings, y, columns))
-
-        def start(threads: int) -> Chain:
-            return self._chain(RatingTable.of(data), rng, threads)
-
-        self._sample(data, start, validation, callbacks, Clock())
-        return self
-
-    @abstractmethod
-    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
-        """Return the chain before its first step."""
-
-    def check_parameters(self) -> None:
-        """Check all parameters; an error names the parameter and its valid values."""
-        super().check_parameters()
-        check_number("noise_variance", self.noise_variance, low=MIN_VARIANCE)
-        check_bool("learn_noise", self.learn_noise)
-        check_number("mean_precision", self.mean_precision, low=MIN_VARIANCE)
-        if self.degrees is not None:
-            check_number("degrees", self.degrees, low=float(self.n_factors))
-        check_number("wishart_scale", self.wishart_scale, low=MIN_VARIANCE)
-
-    def _settings(self) -> Settings:
-        prior = NormalWishart(self.mean_precision, self.degrees, self.wishart_scale)
-        return Settings(self.n_factors, self.noise_variance, self.learn_noise, prior)
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class BPMF(GibbsSampler):
+class BPMF(Sampler):
     """Bayesian probabilistic matrix factorization (Salakhutdinov and Mnih, 2008).
 
     Factors of users and of items are Gaussian, and so is the noise::
@@ -125,36 +93,162 @@ class BPMF(GibbsSampler):
 
     """
 
-    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> FactorChain:
-        return FactorChain(table, self._settings(), rng, threads)
+    noise_variance: float = parameter(0.5, check_number, low=MIN_VARIANCE)
+    learn_noise: bool = parameter(False, check_bool)
+    mean_precision: float = parameter(2.0, check_number, low=MIN_VARIANCE)
+    degrees: float | None = None
+    wishart_scale: float = parameter(1.0, check_number, low=MIN_VARIANCE)
+
+    def fit(
+        self,
+        ratings: RatingsLike,
+        y: RatingsLike = None,
+        *,
+        columns: ColumnChoice = None,
+        validation: RatingsLike = None,
+        callbacks: Callbacks[SampleReport] = (),
+    ) -> Self:
+        """Fit to ratings, anything that `Ratings.from_any` reads.
+
+        With ``y``, ``ratings`` holds pairs and ``y`` their ratings. ``callbacks`` receive a
+        `SampleReport` after every iteration; a true return value stops the fit, and if no sample
+        counts by then, the latest one is kept. ``validation`` are ratings to report the error on.
+        If a fit fails, the estimator keeps its state.
+        """
+        self.check_parameters()
+        rng, callbacks = check_rng(self.rng), check_callables("callbacks", callbacks)
+        data = drop_unrated(self._read(ratings, y, columns))
+
+        def start(threads: int) -> Chain:
+            return self._chain(RatingTable.of(data), rng, threads)
+
+        self._sample(data, start, validation, Progress(callbacks))
+        return self
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        """Return the chain before its first step."""
+        return FactorChain(self, table, rng, threads)
+
+    def check_parameters(self) -> None:
+        """Check all parameters; an error names the parameter and its valid values."""
+        super().check_parameters()
+        if self.degrees is not None:
+            check_number("degrees", self.degrees, low=float(self.n_factors))
 
 
-def _rated(data: Ratings) -> Ratings:
-    """Drop users and items without ratings."""
-    if not data.n_ratings:
-        raise DataError("there are no ratings to learn from")
-    user_rows, item_rows, values = data.triples()
-    users, user_rows = drop_unrated_ids(data.users, user_rows)
-    items, item_rows = drop_unrated_ids(data.items, item_rows)
-    return Ratings.from_rows(users, items, user_rows, item_rows, values)
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3F(BPMF):
+    """Base class of `M3FTIB` and `M3FTIF`: factors as in `BPMF`, and topics."""
+
+    n_factors: int = parameter(40, check_int, low=1, high=MAX_FACTORS)
+    mean_precision: float = parameter(10.0, check_number, low=MIN_VARIANCE)
+    user_topics: int = parameter(2, check_int, low=1, high=MAX_TOPICS)
+    item_topics: int = parameter(1, check_int, low=1, high=MAX_TOPICS)
+    concentration: float = parameter(10_000.0, check_number, low=MIN_VARIANCE)
+    offset_variance: float = parameter(0.1, check_number, low=MIN_VARIANCE)
+
+    @abstractmethod
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        """Return the chain before its first step."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3FTIB(M3F):
+    """Mixed membership matrix factorization with topic-indexed biases (Mackey et al., 2010).
+
+    In every rating a user has one of K_U topics, and an item one of K_M::
+
+        r_uj ~ N(c + c_u^k + d_j^i + a_u·b_j, σ²),  i ~ θ_u,  k ~ θ_j,
+
+    where a user has an offset c_u^k for each item topic and an item an offset d_j^i for each user
+    topic, both from N(0, σ0²), and θ ~ Dirichlet(α/K). Factors, and c, are those of `BPMF`. An
+    iteration draws μ and Λ of the factors, the topics of every rating, their frequencies, the
+    offsets, and the factors. Predictions average over topics.
+
+    Parameters
+    ----------
+    n_factors
+        Length of a_u and b_j, D.
+    user_topics, item_topics
+        K_U and K_M.
+    concentration
+        α; a value as large as this makes all topics of a user about equally frequent.
+    offset_variance
+        σ0².
+    samples, burn_in, kept, noise_variance, learn_noise, mean_precision, degrees, wishart_scale,
+    rating_range, duplicates, n_jobs, rng
+        As for `BPMF`. Offsets and topic frequencies also take 4 bytes each in a sample.
+
+    Examples
+    --------
+    >>> from hemf.samplers import M3FTIB
+    >>> model = M3FTIB(n_factors=2, user_topics=2, item_topics=1, samples=20, burn_in=5, rng=0)
+    >>> model.fit([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]).n_users_
+    2
+    >>> model.predict(["bob", "eve"], "milk", return_known=True)[1]
+    array([ True, False])
+
+    """
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        return TopicBiasChain(self, table, rng, threads)
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3FTIF(M3F):
+    """Mixed membership matrix factorization with topic-indexed factors (Mackey et al., 2010).
+
+    As `M3FTIB`, but the topics contribute the product of two short vectors::
+
+        r_uj ~ N(ξ_u + χ_j + a_u·b_j + c_u^k·d_j^i, σ²),  i ~ θ_u,  k ~ θ_j,
+
+    c_u^k and d_j^i from Gaussians with Normal-Wishart priors like those of the factors, and biases
+    ξ_u ~ N(0, σ0²), χ_j ~ N(c, σ0²).
+
+    Parameters
+    ----------
+    n_factors
+        Length of a_u and b_j, D.
+    user_topics, item_topics
+        K_U and K_M.
+    topic_factors
+        Length of c_u^k and d_j^i.
+    topic_mean_precision
+        λ0 of their prior; its ν0 is their length and its s that of the factors.
+    concentration
+        α.
+    offset_variance
+        σ0² of the biases.
+    samples, burn_in, kept, noise_variance, learn_noise, mean_precision, degrees, wishart_scale,
+    rating_range, duplicates, n_jobs, rng
+        As for `BPMF`. Biases, vectors and topic frequencies also take 4 bytes a number in a sample.
+
+    Examples
+    --------
+    >>> from hemf.samplers import M3FTIF
+    >>> model = M3FTIF(n_factors=2, samples=20, burn_in=5, rng=0)
+    >>> model.fit([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]).n_sweeps_
+    25
+    >>> model.predict("bob", ["tea", "milk"]).shape
+    (2,)
+
+    """
+
+    item_topics: int = parameter(2, check_int, low=1, high=MAX_TOPICS)
+    concentration: float = parameter(10.0, check_number, low=MIN_VARIANCE)
+    topic_factors: int = parameter(2, check_int, low=1, high=MAX_FACTORS)
+    topic_mean_precision: float = parameter(10_000.0, check_number, low=MIN_VARIANCE)
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        return TopicFactorChain(self, table, rng, threads)
 
 
 # ------------------------------------------------------------------------------------------------
 # The chain. Ratings are r - c = terms + a_u·b_j + noise, c the mean of the ratings. `FactorChain`
-# has no terms; those of `hemf.samplers.m3f` depend on topics.
+# has no terms; those of M3F depend on topics.
 
 MAX_OUTER_BYTES = 1 << 31  # of the outer products of all rows
 START_SCALE = 0.3  # standard deviation of the initial vectors
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Constants of a model; the estimators document each."""
-
-    n_factors: int
-    noise_variance: float
-    learn_noise: bool
-    prior: NormalWishart
 
 
 @dataclass(frozen=True)
@@ -201,81 +295,68 @@ def draw_rows(
     table: Sparse,
     other: Float32Array,
     noise: float,
-    mean: Float64Array,
-    precision: Float64Array,
+    prior: Gaussian,
     rng: np.random.Generator,
     threads: int,
 ) -> Float32Array:
-    """Draw one side's factors given the other's; see `hemf.kernels.gibbs.draw_rows`."""
+    """Draw one side's factors given the other's; see `hemf.kernels.gibbs.draw_rows`.
+
+    Where the outer products of all other rows would not fit into memory, rows are drawn one by one,
+    each with the products that it needs: with 200 factors, those of Netflix's users take 39 GB.
+    """
+    from scipy.linalg import cholesky, solve_triangular
+
     from hemf.kernels import gibbs as kernels
     from hemf.kernels import structures
 
     n_rows, order = table.indptr.size - 1, other.shape[1]
     rows = rng.standard_normal((n_rows, order), np.float32)
     cuts = chunk_bounds(table.indptr, order)
+    precision, natural_mean = prior.precision, prior.precision @ prior.mean
+
+    def draw_each(begin: int, end: int) -> None:
+        options = {"lower": True, "check_finite": False}
+        for n in range(cuts[begin], cuts[end]):
+            part = slice(table.indptr[n], table.indptr[n + 1])
+            near = other[table.indices[part]]
+            root = cholesky(precision + (near.T @ near) / noise, **options)
+            right = natural_mean + near.T @ table.values[part] / noise
+            half = solve_triangular(root, right, **options)
+            rows[n] = solve_triangular(root, half + rows[n], trans=1, **options)
+
     shape = len(other), order * (order + 1) // 2
     if shape[0] * shape[1] * rows.itemsize > MAX_OUTER_BYTES:
-        _draw_long_rows(table, other, noise, mean, precision, rows, cuts, threads)
+        share_out(draw_each, cuts.size - 1, threads)
         return rows
     second = np.empty(shape, np.float32)
     kernels.outer_products.compiled(np.float32)(other, second)
     ratings = structures.Ratings(table.indptr, table.indices, table.values)
     others = structures.OtherRows(other, second, np.ones(len(other), np.float32))
-    given = np.full(n_rows, noise), pack(precision), precision @ mean, rows
+    given = np.full(n_rows, noise), pack(precision), natural_mean, rows
     run = kernels.draw_rows.compiled(np.float32)
 
-    def work(begin: int, end: int) -> None:
+    def draw_blocks(begin: int, end: int) -> None:
         memory = structures.sweep_memory(others, order, int(cuts[end] - cuts[begin]))
         run(begin, end, cuts, ratings, others, *given, memory)
 
-    share_out(work, cuts.size - 1, threads)
+    share_out(draw_blocks, cuts.size - 1, threads)
     return rows
-
-
-def _draw_long_rows(
-    table: Sparse,
-    other: Float32Array,
-    noise: float,
-    mean: Float64Array,
-    precision: Float64Array,
-    rows: Float32Array,
-    cuts: Int64Array,
-    threads: int,
-) -> None:
-    """Draw rows as the kernel does, one by one, each with the outer products that it needs.
-
-    The outer products of all long rows would not fit into memory: with 200 factors, those of
-    Netflix's users take 39 GB.
-    """
-    from scipy.linalg import cholesky, solve_triangular
-
-    natural_mean, options = precision @ mean, {"lower": True, "check_finite": False}
-
-    def draw(begin: int, end: int) -> None:
-        for n in range(cuts[begin], cuts[end]):
-            part = slice(table.indptr[n], table.indptr[n + 1])
-            near = other[table.indices[part]]
-            root = cholesky(precision + (near.T @ near) / noise, **options)
-            half = solve_triangular(
-                root, natural_mean + near.T @ table.values[part] / noise, **options
-            )
-            rows[n] = solve_triangular(root, half + rows[n], trans=1, **options)
-
-    share_out(draw, cuts.size - 1, threads)
 
 
 class FactorChain:
     """The chain of BPMF."""
 
     def __init__(
-        self, table: RatingTable, settings: Settings, rng: np.random.Generator, threads: int
+        self, settings: BPMF, table: RatingTable, rng: np.random.Generator, threads: int
     ) -> None:
-        self.table, self.settings, self.rng, self.threads = table, settings, rng, threads
+        self.settings, self.table, self.rng, self.threads = settings, table, rng, threads
+        self.hyper_prior = NormalWishart(
+            settings.mean_precision, settings.degrees, settings.wishart_scale
+        )
         self.noise = settings.noise_variance
         size = settings.n_factors
         self.factors = [self._start((n, size)) for n in table.sizes]
-        self.means: list[Float64Array] = [np.zeros(size), np.zeros(size)]
-        self.precisions: list[Float64Array] = [np.eye(size), np.eye(size)]
+        self.priors = [Gaussian(np.zeros(size), np.eye(size)) for _ in table.sizes]
         self.product = self._products()
         self.errors = table.values - self.product
         """Residuals of the ratings under the draws of the last step."""
@@ -289,15 +370,11 @@ class FactorChain:
         if self.settings.learn_noise and self.stepped:  # residuals of the start are meaningless
             self.noise = draw_noise(self.errors, self.settings.noise_variance, self.rng)
         self.stepped = True
-        for side in (0, 1):
-            drawn = self.settings.prior.draw(self.factors[side], self.rng)
-            self.means[side], self.precisions[side] = drawn
+        self.priors = [self.hyper_prior.draw(factors, self.rng) for factors in self.factors]
         left = self.table.values - self.draw_terms()
         for side, rows in enumerate(self.table.rows(left)):
-            self.factors[side] = draw_rows(
-                rows, self.factors[1 - side], self.noise, self.means[side], self.precisions[side],
-                self.rng, self.threads,
-            )  # fmt: skip
+            other, prior = self.factors[1 - side], self.priors[side]
+            self.factors[side] = draw_rows(rows, other, self.noise, prior, self.rng, self.threads)
         self.product = self._products()
         self.errors = left - self.product
 
@@ -325,15 +402,249 @@ class FactorChain:
         return Sample(self._side(0), self._side(1), self.noise)
 
     def _side(self, side: int) -> SideSample:
-        rows = self.table.sizes[side] + 1
+        rows, prior = self.table.sizes[side] + 1, self.priors[side]
         return SideSample(
-            factors=with_unknown(self.factors[side], self.means[side]),
+            factors=with_unknown(self.factors[side], prior.mean),
             shares=np.ones((rows, 1), np.float32),
             vectors=np.zeros((rows, 1, 1), np.float32),
             biases=np.zeros(rows, np.float32),
-            factor_covariance=inverse(self.precisions[side]),
+            factor_covariance=inverse(prior.precision),
             vector_covariance=np.zeros((1, 1)),
             bias_variance=0.0,
+        )
+
+
+# ------------------------------------------------------------------------------------------------
+# Draws of M3F.
+
+
+def draw_topics(
+    pairs: tuple[Int32Array, Int32Array],
+    residuals: Float32Array,
+    noise: float,
+    shares: list[Float32Array],
+    vectors: list[Float32Array],
+    rng: np.random.Generator,
+    threads: int,
+) -> tuple[UInt8Array, UInt8Array]:
+    """Draw user topic and item topic of every rating; see `hemf.kernels.gibbs.draw_topics`."""
+    from hemf.kernels import gibbs as kernels
+    from hemf.kernels.structures import TopicRatings, TopicRows
+
+    n = len(residuals)
+    uniforms = rng.random(n, np.float32)
+    drawn = np.empty(n, np.uint8), np.empty(n, np.uint8)
+    run = kernels.draw_topics.compiled(np.float32)
+    ratings = TopicRatings(*pairs, residuals, *drawn)
+    users, items = (TopicRows(*rows) for rows in zip(shares, vectors, strict=True))
+    over_parts(
+        lambda begin, end: run(begin, end, ratings, noise, users, items, uniforms), n, threads
+    )
+    return drawn
+
+
+def draw_shares(
+    rows: Int32Array,
+    topics: UInt8Array,
+    shape: tuple[int, int],
+    concentration: float,
+    rng: np.random.Generator,
+) -> Float32Array:
+    """Draw θ ~ Dirichlet(α/K + count of each topic) of every row; shape is (rows, K)."""
+    n_rows, count = shape
+    groups = rows.astype(np.intp) * count + topics
+    occurred = np.bincount(groups, minlength=n_rows * count).reshape(shape)
+    drawn = rng.standard_gamma(concentration / count + occurred)
+    drawn = np.maximum(drawn, np.finfo(np.float32).tiny)  # with a tiny shape all may be 0
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True), np.float32)
+
+
+def draw_offsets(
+    groups: AnyArray,
+    n_groups: int,
+    residuals: Float32Array,
+    noise: float,
+    variance: float,
+    rng: np.random.Generator,
+) -> Float32Array:
+    """Draw the offset of each group of ratings, with prior N(0, variance)."""
+    count = np.bincount(groups, minlength=n_groups)
+    total = np.bincount(groups, residuals, n_groups)
+    precision = 1.0 / variance + count / noise
+    drawn = total / noise / precision + rng.standard_normal(n_groups) / np.sqrt(precision)
+    return np.asarray(drawn, np.float32)
+
+
+def draw_vectors(
+    groups: tuple[Int32Array, int],
+    others: tuple[Int32Array, Float32Array],
+    residuals: Float32Array,
+    noise: float,
+    prior: Gaussian,
+    rng: np.random.Generator,
+) -> Float32Array:
+    """Draw a vector c of each group, with prior N(μ, Λ⁻¹), from residuals ~ N(c·d, σ²).
+
+    ``groups`` are the group of each rating and their number; ``others`` are the row of each rating
+    in the table of vectors d, and that table.
+    """
+    from hemf.kernels import gibbs as kernels
+
+    n_groups, size = groups[1], len(prior.mean)
+    grams, moments = np.zeros((n_groups, size, size)), np.zeros((n_groups, size))
+    kernels.gather_groups.compiled(np.float32)(
+        groups[0], others[0], residuals, others[1], grams, moments
+    )
+    root = np.linalg.cholesky(prior.precision + grams / noise)
+    natural_mean = (prior.precision @ prior.mean + moments / noise)[..., None]
+    half = np.linalg.solve(root, natural_mean) + rng.standard_normal((n_groups, size, 1))
+    drawn = np.linalg.solve(root.swapaxes(1, 2), half)
+    return np.asarray(drawn[..., 0], np.float32)
+
+
+# ------------------------------------------------------------------------------------------------
+# The chains of M3F. The terms of a rating are c_u^k·d_j^i plus, in M3F-TIF, biases: i is the topic
+# of its user, k that of its item. Vectors are (rows, topics of the other side, size).
+
+
+class TopicChain(FactorChain, ABC):
+    """Topics and their frequencies; subclasses draw the vectors of topics."""
+
+    settings: M3F
+
+    def __init__(
+        self, settings: M3F, table: RatingTable, rng: np.random.Generator, threads: int
+    ) -> None:
+        super().__init__(settings, table, rng, threads)
+        self.topics = settings.user_topics, settings.item_topics
+        sides = zip(table.sizes, self.topics, strict=True)
+        self.rows = table.users, table.items
+        self.shares = [np.full((n, count), 1.0 / count, np.float32) for n, count in sides]
+        self.biases = [np.zeros(n, np.float32) for n in table.sizes]
+        self.vectors = self.start_vectors()
+
+    def draw_terms(self) -> Float32Array:
+        """Draw topics, their frequencies and their vectors."""
+        rows, concentration = self.rows, self.settings.concentration
+        left = self.table.values - self.product
+        topics = draw_topics(
+            rows, left - self.biased(), self.noise, self.shares, self.vectors, self.rng,
+            self.threads,
+        )  # fmt: skip
+        for side, shares in enumerate(self.shares):
+            self.shares[side] = draw_shares(
+                rows[side], topics[side], shares.shape, concentration, self.rng
+            )
+        # A user's vector belongs to the topic of the item, and the other way round.
+        groups = [
+            (rows[side] * np.int32(self.topics[1 - side]) + topics[1 - side]).astype(np.int32)
+            for side in (0, 1)
+        ]
+        return self.draw_effects(left, groups)
+
+    def biased(self) -> Float32Array:
+        """Return the sum of both biases of every rating."""
+        return np.asarray(self.biases[0][self.rows[0]] + self.biases[1][self.rows[1]])
+
+    def flat(self, side: int) -> Float32Array:
+        """Return the vectors of one side, a row for each group."""
+        return self.vectors[side].reshape(-1, self.vectors[side].shape[2])
+
+    @abstractmethod
+    def start_vectors(self) -> list[Float32Array]:
+        """Return the initial vectors of both sides."""
+
+    @abstractmethod
+    def draw_effects(self, left: Float32Array, groups: list[Int32Array]) -> Float32Array:
+        """Draw vectors and biases given the residuals of the factors; return their sum.
+
+        ``groups`` are for each side the rows of `flat` that ratings belong to.
+        """
+
+    def _side(self, side: int) -> SideSample:
+        return replace(
+            super()._side(side),
+            shares=with_unknown(self.shares[side], 1.0 / self.topics[side]),
+            biases=with_unknown(self.biases[side], 0.0),
+        )
+
+
+# docs/model.md#m3f
+class TopicBiasChain(TopicChain):
+    """M3F-TIB: terms c_u^k + d_j^i, as vectors (c, 1) and (1, d)."""
+
+    def start_vectors(self) -> list[Float32Array]:
+        """Return offsets of 0."""
+        vectors = []
+        for side, n in enumerate(self.table.sizes):
+            start = np.zeros((n, self.topics[1 - side], 2), np.float32)
+            start[..., 1 - side] = 1.0
+            vectors.append(start)
+        return vectors
+
+    def draw_effects(self, left: Float32Array, groups: list[Int32Array]) -> Float32Array:
+        """Draw the offsets of users, then of items."""
+        effects = [self.flat(side)[groups[side], side] for side in (0, 1)]
+        for side in (0, 1):
+            offsets = self.vectors[side][..., side]
+            drawn = draw_offsets(
+                groups[side], offsets.size, left - effects[1 - side], self.noise,
+                self.settings.offset_variance, self.rng,
+            )  # fmt: skip
+            offsets[:] = drawn.reshape(offsets.shape)
+            effects[side] = drawn[groups[side]]
+        return np.asarray(effects[0] + effects[1])
+
+    def _side(self, side: int) -> SideSample:
+        mean, covariance = np.zeros(2), np.zeros((2, 2))
+        mean[1 - side] = 1.0
+        covariance[side, side] = self.settings.offset_variance
+        vectors = with_unknown(self.vectors[side], mean)
+        return replace(super()._side(side), vectors=vectors, vector_covariance=covariance)
+
+
+# docs/model.md#m3f
+class TopicFactorChain(TopicChain):
+    """M3F-TIF: terms ξ_u + χ_j + c_u^k·d_j^i."""
+
+    settings: M3FTIF
+
+    def start_vectors(self) -> list[Float32Array]:
+        """Return random vectors."""
+        settings, sizes = self.settings, self.table.sizes
+        size = settings.topic_factors
+        self.vector_hyper_prior = NormalWishart(
+            settings.topic_mean_precision, scale=settings.wishart_scale
+        )
+        self.vector_priors = [Gaussian(np.zeros(size), np.eye(size)) for _ in sizes]
+        return [self._start((n, self.topics[1 - side], size)) for side, n in enumerate(sizes)]
+
+    def draw_effects(self, left: Float32Array, groups: list[Int32Array]) -> Float32Array:
+        """Draw the vectors of users and of items, then the biases of both."""
+        unbiased = left - self.biased()
+        for side in (0, 1):
+            prior = self.vector_hyper_prior.draw(self.flat(side), self.rng)
+            self.vector_priors[side] = prior
+            others = groups[1 - side], self.flat(1 - side)
+            own = groups[side], len(self.flat(side))
+            drawn = draw_vectors(own, others, unbiased, self.noise, prior, self.rng)
+            self.vectors[side] = drawn.reshape(self.vectors[side].shape)
+        along = products(groups[0], groups[1], self.flat(0), self.flat(1), self.threads)
+        left, rows = left - along, self.rows
+        for side in (0, 1):
+            self.biases[side] = draw_offsets(
+                rows[side], len(self.biases[side]), left - self.biases[1 - side][rows[1 - side]],
+                self.noise, self.settings.offset_variance, self.rng,
+            )  # fmt: skip
+        return np.asarray(along + self.biased())
+
+    def _side(self, side: int) -> SideSample:
+        prior = self.vector_priors[side]
+        return replace(
+            super()._side(side),
+            vectors=with_unknown(self.vectors[side], prior.mean),
+            vector_covariance=inverse(prior.precision),
+            bias_variance=self.settings.offset_variance,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri
@@ -13,6 +15,13 @@ from hemf.engines.threads import share_out
 from hemf.evaluation.distribution import level_edges
 
 PARTS = 64  # ranges of ratings or rows, shared out over threads
+
+
+class Gaussian(NamedTuple):
+    """Normal distribution N(μ, Λ⁻¹) of vectors."""
+
+    mean: Float64Array
+    precision: Float64Array
 
 
 # docs/model.md#normal-wishart
@@ -31,11 +40,8 @@ class NormalWishart:
     """s"""
 
     def draw(
-        self,
-        rows: AnyArray,
-        rng: np.random.Generator,
-        central: AnyArray | None = None,
-    ) -> tuple[Float64Array, Float64Array]:
+        self, rows: AnyArray, rng: np.random.Generator, central: AnyArray | None = None
+    ) -> Gaussian:
         """Draw μ and Λ given ``rows`` from N(μ, Λ⁻¹) and ``central`` ones from N(0, Λ⁻¹).
 
         >>> rows = np.random.default_rng(0).normal(2.0, 0.5, (10_000, 1))
@@ -55,7 +61,7 @@ class NormalWishart:
         precision = draw_wishart(degrees, inverse(scatter), rng)
         centre = n / weight * mean
         root = np.linalg.cholesky(weight * precision)
-        return centre + np.linalg.solve(root.T, rng.standard_normal(size)), precision
+        return Gaussian(centre + np.linalg.solve(root.T, rng.standard_normal(size)), precision)
 
 
 def draw_wishart(degrees: float, scale: Float64Array, rng: np.random.Generator) -> Float64Array:
@@ -176,18 +182,15 @@ class OrdinalScale:
     """Levels of a scale, ascending and standardised as the ratings are."""
 
     levels: Float64Array
-    """(K,)"""
-    edges: Float64Array
-    """Edges of the intervals, with infinities, (K + 1,)."""
 
-    @classmethod
-    def of(cls, levels: Float64Array) -> OrdinalScale:
-        """Return a scale of these levels.
+    @cached_property
+    def edges(self) -> Float64Array:
+        """Edges of the intervals, with infinities.
 
-        >>> OrdinalScale.of(np.array([1.0, 2.0, 4.0])).edges
+        >>> OrdinalScale(np.array([1.0, 2.0, 4.0])).edges
         array([-inf,  1.5,  3. ,  inf])
         """
-        return cls(levels, level_edges(levels))
+        return level_edges(self.levels)
 
     def indices(self, ratings: Array) -> AnyArray:
         """Return the index of the level of each rating."""

@@ -9,10 +9,10 @@ from typing import Self
 
 import numpy as np
 
-from hemf._checks import check_bool, check_callables, check_rng
+from hemf._checks import check_bool, check_callables, check_int, check_rng
 from hemf._options import fit_options
 from hemf._typing import SIDES, FeaturesLike, Float32Array, Float64Array, Int32Array, RatingsLike
-from hemf.baselines.base import Callbacks, Clock
+from hemf.baselines.base import Callbacks, Progress, parameter
 from hemf.batch.inputs import regression_bytes
 from hemf.batch.sweep import NOISE_START, BatchState
 from hemf.data.pairs import Pairs
@@ -88,13 +88,13 @@ class GibbsHeMF(Sampler):
 
     """
 
-    samples: int = 300
-    burn_in: int = 30
-    kept: int = 300
+    samples: int = parameter(300, check_int, low=1)
+    burn_in: int = parameter(30, check_int, low=0)
+    kept: int = parameter(300, check_int, low=1)
     implicit_features: bool | str = True
     noise_scales: str | None = "both"
-    outliers: bool = False
-    ordinal: bool = False
+    outliers: bool = parameter(False, check_bool)
+    ordinal: bool = parameter(False, check_bool)
 
     def fit(
         self,
@@ -113,7 +113,7 @@ class GibbsHeMF(Sampler):
         """
         self.check_parameters()
         rng, callbacks = check_rng(self.rng), check_callables("callbacks", callbacks)
-        data, clock = self._read(ratings, y, columns), Clock()
+        data, progress = self._read(ratings, y, columns), Progress(callbacks)
         levels = _levels(data) if self.ordinal else None
         first = self._first(rng)
         with warnings.catch_warnings():
@@ -121,22 +121,20 @@ class GibbsHeMF(Sampler):
             first.fit(data, user_features=user_features, item_features=item_features)
         state, unit, scale = first.state_, first.rating_scale_, None
         if levels is not None:
-            scale = OrdinalScale.of((levels - first.global_mean_) / unit)
+            scale = OrdinalScale((levels - first.global_mean_) / unit)
         assert isinstance(state, BatchState)
 
         def start(threads: int) -> Chain:
-            outliers = self.outliers
-            return HeMFChain.of(state, unit, rng, threads, outliers=outliers, scale=scale)
+            sides, outliers = drawn_sides(state), bool(self.outliers)
+            return HeMFChain(sides, state.noise, unit, rng, threads, outliers, scale)
 
-        self._sample(data, start, validation, callbacks, clock, of_unknown=first.predict)
+        self._sample(data, start, validation, progress, first.predict)
         self.start_ = first
         return self
 
     def check_parameters(self) -> None:
         """Check all parameters; an error names the parameter and its valid values."""
         super().check_parameters()
-        check_bool("outliers", self.outliers)
-        check_bool("ordinal", self.ordinal)
         fit_options(self._first(0))
 
     def _first(self, rng: int | np.random.Generator) -> HeMF:
@@ -188,12 +186,14 @@ class HeMFChain:
         unit: float,
         rng: np.random.Generator,
         threads: int,
-        outliers: DrawnScales | None = None,
+        outliers: bool = False,
         scale: OrdinalScale | None = None,
     ) -> None:
         self.sides, self.variance, self.unit = sides, noise, unit
-        self.rng, self.threads, self.outliers, self.scale = rng, threads, outliers, scale
+        self.rng, self.threads, self.scale = rng, threads, scale
         rows = sides["user"].rows
+        self.outliers = DrawnScales(np.ones(rows.nnz), START_SHAPE) if outliers else None
+        """Noise scales of ratings."""
         self.ratings = rows.values
         """Given ratings; of ordinal ones, the rows hold the latent numbers."""
         self._levels = None if scale is None else scale.indices(rows.values)
@@ -202,41 +202,6 @@ class HeMFChain:
         self._by_item = np.argsort(rows.indices, kind="stable")
         self.counts = {name: np.diff(side.rows.indptr) for name, side in sides.items()}
         self.errors = self._errors()
-
-    @classmethod
-    def of(
-        cls,
-        state: BatchState,
-        unit: float,
-        rng: np.random.Generator,
-        threads: int,
-        *,
-        outliers: bool = False,
-        scale: OrdinalScale | None = None,
-    ) -> HeMFChain:
-        """Return a chain that starts from a variational fit.
-
-        With ``outliers`` every rating has a noise scale. With ``scale`` ratings are ordinal.
-        """
-        ratings, sides = state.ratings, {}
-        assert isinstance(ratings, RatingsInMemory)
-        for name, side in state.sides.items():
-            found, scales = side.regression, side.noise_scales
-            order = side.layout.order
-            sides[name] = DrawnSide(
-                layout=side.layout,
-                rows=ratings.tables[name],
-                vectors=side.moments.mean.astype(np.float32),
-                mean=side.communities.mean[0].copy(),
-                precision=side.communities.precision[0].copy(),
-                prior=NormalWishart(mean_precision=1.0, degrees=order + 1.0),
-                regression=None
-                if found is None
-                else DrawnRegression(found.design, found.coefficients.copy(), found.precision),
-                scales=None if scales is None else DrawnScales(scales.mean, scales.prior_shape),
-            )
-        each = DrawnScales(np.ones(state.n_ratings), START_SHAPE) if outliers else None
-        return cls(sides, state.noise, unit, rng, threads, each, scale)
 
     @property
     def noise(self) -> float:
@@ -466,6 +431,27 @@ class DrawnSide:
         rows, shape = self.rows, (self.n_rows, len(other))
         table = csr_array((drawn, rows.indices, rows.indptr), shape=shape)
         return np.asarray(table @ other[:, self.layout.free], np.float64)
+
+
+def drawn_sides(state: BatchState) -> dict[str, DrawnSide]:
+    """Return the sides of a chain that starts from a variational fit."""
+    assert isinstance(state.ratings, RatingsInMemory)
+    sides = {}
+    for name, side in state.sides.items():
+        sides[name] = drawn = DrawnSide(
+            side.layout,
+            state.ratings.tables[name],
+            side.moments.mean.astype(np.float32),
+            side.communities.mean[0].copy(),
+            side.communities.precision[0].copy(),
+            NormalWishart(mean_precision=1.0, degrees=side.layout.order + 1.0),
+        )
+        if (found := side.regression) is not None:
+            start = found.coefficients.copy()
+            drawn.regression = DrawnRegression(found.design, start, found.precision)
+        if (scales := side.noise_scales) is not None:
+            drawn.scales = DrawnScales(scales.mean, scales.prior_shape)
+    return sides
 
 
 def _products(matrices: Float32Array, vectors: Float64Array, threads: int) -> Float64Array:
