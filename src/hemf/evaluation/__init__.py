@@ -6,20 +6,22 @@
 (90, 10)
 """
 
-from hemf.evaluation.distribution import Predictive
-from hemf.evaluation.metrics import (
+from hemf.evaluation.distribution import (
     Calibration,
     CalibrationCurve,
-    PairedDifference,
-    Summary,
-    adjusted_rand_index,
+    Predictive,
     calibration_curve,
     coverage,
     judge,
-    mae,
     nlpd,
-    paired_difference,
     pit,
+)
+from hemf.evaluation.metrics import (
+    PairedDifference,
+    Summary,
+    adjusted_rand_index,
+    mae,
+    paired_difference,
     purity,
     rmse,
     summarise,

@@ -1,19 +1,26 @@
-"""Predictive distributions of ratings: Student-t or normal."""
+"""Predictive distributions of ratings, Student-t or normal, and their calibration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
-from hemf._checks import check_floats, check_value
+from hemf._checks import check_floats, check_lengths, check_rows, check_value
 from hemf._typing import Array, Float64Array
 from hemf.errors import DataError, row_error
+from hemf.evaluation.metrics import float_columns
 
 MAX_LEVELS = 101  # of a rating scale, such as 0 to 100
 _NEARLY_NORMAL = 1e6  # degrees of freedom: density and probability are within 1e-6 of the normal
+NORMAL = float("inf")
+"""Degrees of freedom of a normal prediction; those of `hemf.HeMF` may have fewer."""
+_REPORTED_LEVELS = (0.5, 0.8, 0.9, 0.95)
+_BINS = 10
+_BIN_EDGES = np.linspace(0.0, 1.0, _BINS + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,3 +254,212 @@ def is_scale(levels: Float64Array) -> bool:
 def level_edges(levels: Float64Array) -> Float64Array:
     """Midpoints of neighbouring levels, between infinities."""
     return np.concatenate([[-np.inf], 0.5 * (levels[1:] + levels[:-1]), [np.inf]])
+
+
+# -- calibration ---------------------------------------------------------------------------------
+
+
+def coverage(
+    actual: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    level: float = 0.9,
+    freedom: ArrayLike = NORMAL,
+) -> float:
+    """Share of the ratings inside the central interval of probability ``level``.
+
+    Parameters
+    ----------
+    actual
+        Ratings.
+    mean, std
+        Predicted means and standard deviations.
+    level
+        Probability of the interval. Calibrated intervals have a coverage equal to it.
+    freedom
+        Degrees of freedom of the Student-t, as in `Predictive`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> coverage([3.0, 5.0], mean=[3.5, 3.5], std=[0.5, 0.5])
+    0.5
+
+    """
+    return float(calibration_curve(actual, mean, std, levels=[level], freedom=freedom).observed[0])
+
+
+def nlpd(
+    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, freedom: ArrayLike = NORMAL
+) -> float:
+    """Mean negative log predictive density: lower is better.
+
+    Parameters are those of :func:`coverage`.
+
+    >>> round(nlpd([0.0], mean=[0.0], std=[1.0]), 4)
+    0.9189
+    """
+    z = _standardised(actual, mean, std)
+    scale = np.broadcast_to(np.asarray(std, dtype=np.float64), z.shape)
+    check_rows("std", scale, scale == 0, "has no density; give standard deviations above 0")
+    return float(np.mean(np.log(scale) - log_density(z, freedom)))
+
+
+def pit(
+    actual: ArrayLike, mean: ArrayLike, std: ArrayLike, *, freedom: ArrayLike = NORMAL
+) -> Float64Array:
+    """Probability integral transform: the predicted probability of a rating at most the actual.
+
+    Uniform on (0, 1) if predictions are calibrated, humped if the standard deviations are too
+    large, U-shaped if they are too small. Parameters are those of :func:`coverage`.
+
+    >>> pit([3.0], mean=[3.0], std=[1.0])
+    array([0.5])
+    """
+    return below(_standardised(actual, mean, std), freedom)
+
+
+class CalibrationCurve(NamedTuple):
+    """Observed coverage of the central intervals of every nominal level."""
+
+    nominal: Float64Array
+    observed: Float64Array
+
+
+def calibration_curve(
+    actual: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    levels: ArrayLike | None = None,
+    freedom: ArrayLike = NORMAL,
+) -> CalibrationCurve:
+    """Coverage at many levels: calibrated predictions lie on the diagonal.
+
+    ``levels`` are 0.05, 0.10, …, 0.95 by default. Other parameters are those of :func:`coverage`.
+
+    >>> curve = calibration_curve([0.0, 1.0], mean=[0.0, 0.0], std=[1.0, 1.0], levels=[0.5, 0.9])
+    >>> curve.observed
+    array([0.5, 1. ])
+    """
+    nominal = np.arange(1, 20) / 20 if levels is None else np.asarray(levels, dtype=np.float64)
+    valid = nominal.ndim == 1 and bool(np.all((nominal > 0) & (nominal < 1)))
+    check_value("levels", levels, valid, "between 0 and 1")
+    # The level of the smallest central interval that holds each rating.
+    smallest = np.sort(np.abs(2.0 * below(_standardised(actual, mean, std), freedom) - 1.0))
+    inside = np.searchsorted(smallest, nominal, side="right")
+    return CalibrationCurve(nominal, inside / len(smallest))
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Result of `judge`."""
+
+    n_ratings: int
+    coverage: dict[float, float]
+    """Share of the ratings inside the interval of each level."""
+    nlpd: float
+    """Mean negative log predictive density: lower is better."""
+    crps: float
+    """Mean continuous ranked probability score, in units of the rating: lower is better."""
+    pit: Float64Array
+    """Share of the ratings in each tenth of the predicted distribution; ideally 0.1 each."""
+    log_score: float | None
+    """Mean negative log probability of the levels: lower is better. None without levels."""
+    curve: CalibrationCurve
+    """Coverage at every twentieth."""
+
+    @property
+    def pit_distance(self) -> float:
+        """Share of the ratings that would have to be in another tenth: 0 is best, 0.9 worst.
+
+        Chance alone makes it about 1.2/√n for n ratings.
+        """
+        return float(0.5 * np.abs(self.pit - 1.0 / self.pit.size).sum())
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the figures in JSON's types."""
+        return {
+            **{f"coverage{100 * level:.0f}": share for level, share in self.coverage.items()},
+            "nlpd": self.nlpd,
+            "crps": self.crps,
+            "log_score": self.log_score,
+            "pit_distance": self.pit_distance,
+            "pit": self.pit.tolist(),
+        }
+
+
+def judge(
+    actual: ArrayLike, predicted: Predictive, *, levels: ArrayLike | None = None
+) -> Calibration:
+    """Compare ratings with their predicted distributions.
+
+    Parameters
+    ----------
+    actual
+        Ratings.
+    predicted
+        One distribution for each rating.
+    levels
+        Levels of the rating scale. Each rating is rounded to the nearest one. The log score is
+        that of the levels, and the PIT is the non-randomised one for counts (Czado, Gneiting and
+        Held, 2009), because ratings of five stars cannot be uniform otherwise.
+
+    Returns
+    -------
+    Calibration
+
+    Examples
+    --------
+    >>> found = judge([3.0, 5.0], Predictive(np.array([3.0, 3.0]), np.array([1.0, 1.0])))
+    >>> found.coverage[0.9], round(found.nlpd, 4), found.pit.round(1).tolist()
+    (0.5, 1.9189, [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.5])
+
+    """
+    true = check_floats("ratings", actual)
+    check_lengths(ratings=true, predictions=predicted.mean)
+    mean, std, freedom = predicted.mean, predicted.std, predicted.freedom
+    reported = calibration_curve(true, mean, std, levels=_REPORTED_LEVELS, freedom=freedom)
+    if levels is None:
+        bins = np.minimum((predicted.below(true) * _BINS).astype(np.int64), _BINS - 1)
+        histogram, log_score = np.bincount(bins, minlength=_BINS) / true.size, None
+    else:
+        histogram, log_score = _judge_levels(true, predicted, level_values(levels))
+    return Calibration(
+        n_ratings=true.size,
+        coverage=dict(zip(_REPORTED_LEVELS, reported.observed.tolist(), strict=True)),
+        nlpd=-float(np.mean(predicted.log_density(true))),
+        crps=float(np.mean(predicted.crps(true))),
+        pit=histogram,
+        log_score=log_score,
+        curve=calibration_curve(true, mean, std, freedom=freedom),
+    )
+
+
+def _judge_levels(
+    true: Float64Array, predicted: Predictive, levels: Float64Array
+) -> tuple[Float64Array, float]:
+    """Return the PIT histogram and the mean log score of the nearest levels."""
+    edges = level_edges(levels)
+    place = np.searchsorted(edges[1:-1], true)  # the lower level in a tie
+    probability = predicted.between(edges[place], edges[place + 1])
+    score = -float(np.mean(np.log(np.maximum(probability, np.finfo(np.float64).tiny))))
+    begin = predicted.below(edges[place])
+    width = np.maximum(probability, 1e-9)  # of a rating next to impossible
+    begin = np.minimum(begin, 1.0 - width)
+    cumulative = [np.mean(np.clip((edge - begin) / width, 0.0, 1.0)) for edge in _BIN_EDGES]
+    return np.diff(cumulative), score
+
+
+def _standardised(actual: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Float64Array:
+    """Distance from the mean in standard deviations; 0 or ±∞ where the deviation is 0."""
+    true, centre, scale = float_columns(actual=actual, mean=mean, std=std)
+    check_rows("std", scale, scale < 0, "is negative")
+    residual = true - centre
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z: Float64Array = np.where(residual == 0, 0.0, residual / scale)
+    return z
