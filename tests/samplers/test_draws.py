@@ -171,8 +171,8 @@ def test_vectors_of_topics_are_drawn_from_their_conditional_posterior(rng):
     values = rng.normal(size=4).astype(np.float32)
     rated = np.int32([0, 2, 2, 4])  # a pair of topics occurs as often as it likes
     drawn = draw_vectors(
-        (np.repeat(np.arange(MANY, dtype=np.int32), 4), MANY), (np.tile(rated, MANY), others),
-        np.tile(values, MANY), NOISE, PRIOR, rng,
+        np.tile(values, MANY), (np.repeat(np.arange(MANY, dtype=np.int32), 4), MANY),
+        (np.tile(rated, MANY), others), NOISE, PRIOR, rng,
     )  # fmt: skip
     assert_moments(drawn, *posterior(others[rated].astype(float), values))
 

@@ -18,8 +18,8 @@ from hemf._checks import (
     check_choice,
     check_int,
     check_number,
-    check_rating_range,
     check_rng,
+    resolve_rating_range,
 )
 from hemf._typing import Array, Float32Array, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import (
@@ -40,6 +40,7 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError
 
 MIN_ROWS = 16  # rows of storage
+EMPTY_RANGE = (np.inf, -np.inf)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -215,9 +216,7 @@ class SGD(Baseline["Descent"]):
             if fitted:
                 state = self.state_
             else:
-                limits = check_rating_range(self.rating_range)
-                scale = (limits[1] - limits[0]) / 4.0 if isinstance(limits, tuple) else 1.0
-                state, _ = self._new_state(Vocabulary(), Vocabulary(), scale)
+                state, _ = self._new_state(Vocabulary(), Vocabulary())
             read = read_in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no views
             check_ratings_in_range(values, self.rating_range)
@@ -233,7 +232,7 @@ class SGD(Baseline["Descent"]):
         return Schedule(*(float(getattr(self, name)) for name in Schedule._fields))
 
     def _new_state(
-        self, users: Vocabulary, items: Vocabulary, scale: float
+        self, users: Vocabulary, items: Vocabulary, scale: float | None = None
     ) -> tuple[Descent, np.random.Generator]:
         """Return an initial state, and a generator for the order of ratings."""
         # Separate seeds: the number of users must not change the initial factors of items.
@@ -242,12 +241,11 @@ class SGD(Baseline["Descent"]):
             Side(ids, self.n_factors, self.start_scale, np.dtype(self.dtype), seed=seed)
             for ids, seed in zip((users, items), seeds[:2], strict=True)
         )
-        limits = check_rating_range(self.rating_range)
-        if limits is None:
-            limits = (-np.inf, np.inf)
-        elif isinstance(limits, str):
-            limits = (np.inf, -np.inf)  # the empty range
-        return Descent(user_side, item_side, scale, Seen(*limits)), np.random.default_rng(seeds[2])
+        low, high = resolve_rating_range(self.rating_range, EMPTY_RANGE) or (-np.inf, np.inf)
+        if scale is None:
+            scale = (high - low) / 4.0 if np.isfinite(low) else 1.0
+        seen = Seen(low, high)
+        return Descent(user_side, item_side, scale, seen), np.random.default_rng(seeds[2])
 
     # -- fitted attributes ---------------------------------------------------------------------
 

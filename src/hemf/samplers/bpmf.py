@@ -207,21 +207,15 @@ class M3FTIF(M3F):
 
     Parameters
     ----------
-    n_factors
-        Length of a_u and b_j, D.
-    user_topics, item_topics
-        K_U and K_M.
     topic_factors
         Length of c_u^k and d_j^i.
     topic_mean_precision
         λ0 of their prior; its ν0 is their length and its s that of the factors.
-    concentration
-        α.
     offset_variance
         σ0² of the biases.
-    samples, burn_in, kept, noise_variance, learn_noise, mean_precision, degrees, wishart_scale,
-    rating_range, duplicates, n_jobs, rng
-        As for `BPMF`. Biases, vectors and topic frequencies also take 4 bytes a number in a sample.
+    n_factors, user_topics, item_topics, concentration, samples, burn_in, kept, noise_variance,
+    learn_noise, mean_precision, degrees, wishart_scale, rating_range, duplicates, n_jobs, rng
+        As for `M3FTIB`. In a sample, biases, vectors and topic frequencies take 4 bytes a number.
 
     Examples
     --------
@@ -476,9 +470,9 @@ def draw_offsets(
 
 
 def draw_vectors(
+    residuals: Float32Array,
     groups: tuple[Int32Array, int],
     others: tuple[Int32Array, Float32Array],
-    residuals: Float32Array,
     noise: float,
     prior: Gaussian,
     rng: np.random.Generator,
@@ -627,7 +621,7 @@ class TopicFactorChain(TopicChain):
             self.vector_priors[side] = prior
             others = groups[1 - side], self.flat(1 - side)
             own = groups[side], len(self.flat(side))
-            drawn = draw_vectors(own, others, unbiased, self.noise, prior, self.rng)
+            drawn = draw_vectors(unbiased, own, others, self.noise, prior, self.rng)
             self.vectors[side] = drawn.reshape(self.vectors[side].shape)
         along = products(groups[0], groups[1], self.flat(0), self.flat(1), self.threads)
         left, rows = left - along, self.rows

@@ -340,7 +340,7 @@ class FactorSample:
 
 @dataclass
 class DrawnSide:
-    """Latest draw of the vectors of one side and of all that they depend on."""
+    """Latest draw of one side's vectors, of μ and Λ of their prior, and of all they depend on."""
 
     layout: Layout
     rows: Sparse
@@ -348,9 +348,7 @@ class DrawnSide:
     vectors: Float32Array
     """a_i with the pinned coordinate, (rows, total)."""
     mean: Float64Array
-    """μ, (order,)."""
     precision: Float64Array
-    """Λ, (order, order)."""
     prior: NormalWishart
     regression: DrawnRegression | None = None
     scales: DrawnScales | None = None
