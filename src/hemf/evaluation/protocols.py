@@ -130,16 +130,11 @@ def make_splits(
             )
         part[test] = 0
         if chunks > 1:
-            divided = np.array_split(generator.permutation(train), chunks)
-            for chunk, rows in enumerate(divided, start=1):
+            order = generator.permutation(train)
+            for chunk, rows in enumerate(np.array_split(order, chunks), start=1):
                 part[rows] = chunk
-    return Splits(
-        protocol=protocol,
-        seed=seed,
-        n_chunks=chunks,
-        fingerprint=fingerprint((users, items, ratings)),
-        parts=parts,
-    )
+    found = fingerprint((users, items, ratings))
+    return Splits(protocol=protocol, seed=seed, n_chunks=chunks, fingerprint=found, parts=parts)
 
 
 def passes(
@@ -277,8 +272,7 @@ def kept_splits(
     splits = load_splits(path, data)
     chunks = _check(protocol, n_splits, n_chunks, seed)
     asked = {"protocol": protocol, "n_splits": n_splits, "seed": seed, "n_chunks": chunks}
-    there = {name: getattr(splits, name) for name in ("protocol", "seed", "n_chunks")}
-    there["n_splits"] = len(splits)
+    there = {"n_splits": len(splits), **vars(splits)}
     if other := [name for name in asked if asked[name] != there[name]]:
         has, wants = (", ".join(f"{name}={of[name]!r}" for name in other) for of in (there, asked))
         raise DataError(
@@ -313,13 +307,8 @@ def _read(path: Path) -> Splits:
     good = parts.ndim == 2 and parts.dtype == np.uint8 and parts.size and parts.max() <= chunks
     if protocol not in PROTOCOLS or not good:
         raise _damaged(path, f"no splits of {chunks} chunks each")
-    return Splits(
-        protocol=protocol,
-        seed=seed,
-        n_chunks=chunks,
-        fingerprint=str(fields["fingerprint"]),
-        parts=parts,
-    )
+    found = str(fields["fingerprint"])
+    return Splits(protocol=protocol, seed=seed, n_chunks=chunks, fingerprint=found, parts=parts)
 
 
 def _damaged(path: Path, why: str) -> DataError:

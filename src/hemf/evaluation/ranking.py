@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hemf._arrays import top_columns
 from hemf._checks import check_int, check_value
-from hemf._typing import AnyArray, Array, BoolArray, Int32Array, Int64Array, RatingsLike
-from hemf.data.ratings import Ratings, Sparse
+from hemf._typing import AnyArray, Array, BoolArray, Int64Array, RatingsLike
+from hemf.data.ratings import Ratings
 from hemf.errors import DataError, ParameterError
 
 Scorer: TypeAlias = Callable[[AnyArray, AnyArray], Array]
@@ -124,8 +125,14 @@ def ranking_metrics(
     catalogue = np.flatnonzero(raters)
     column = np.full(learnt.n_items + 1, -1)  # the last is for items that are not in training
     column[catalogue] = np.arange(catalogue.size)
-    wanted, left_out = _relevant_items(learnt, withheld, threshold, column)
-    judged = np.flatnonzero(np.diff(wanted.indptr))
+    by_user = learnt.by_user
+    seen = csr_array(
+        (np.ones(by_user.nnz, bool), column[by_user.indices], by_user.indptr),
+        shape=(learnt.n_users, catalogue.size),
+    )
+    wanted, left_out = _relevant_items(learnt, withheld, threshold, column, seen)
+    relevant_items = np.diff(wanted.indptr)
+    judged = np.flatnonzero(relevant_items)
     if not judged.size:
         raise DataError(
             f"no user and item of training have a rating of {threshold:g} or more in test; lower "
@@ -136,22 +143,18 @@ def ranking_metrics(
     top = np.empty((judged.size, width), np.int64)
     hits = np.empty((judged.size, width), bool)
     for part, scores in _blocks(_scorer(model), learnt, judged, catalogue, progress):
-        rows = judged[part]
-        at, seen = _entries(learnt.by_user, rows)
-        scores[at, column[seen]] = -np.inf
-        best = top_columns(scores, width)
-        top[part] = best
-        is_wanted = np.zeros(scores.shape, bool)
-        is_wanted[_entries(wanted, rows)] = True
+        scores[seen[judged[part]].nonzero()] = -np.inf
+        top[part] = best = top_columns(scores, width)
+        is_wanted = wanted[judged[part]].toarray()
         hits[part] = np.take_along_axis(is_wanted, np.maximum(best, 0), axis=1) & (best >= 0)
-    n_users = int((np.diff(learnt.by_user.indptr) > 0).sum())
+    n_users = np.count_nonzero(np.diff(by_user.indptr))
     shown = top[top >= 0]
     shares = raters[catalogue][shown] / n_users
     return RankingMetrics(
         n=n,
         users=int(judged.size),
         relevant=threshold,
-        **_rank_metrics(hits, np.diff(wanted.indptr)[judged], n),
+        **_rank_metrics(hits, relevant_items[judged], n),
         coverage=float(np.unique(shown).size / catalogue.size),
         novelty=float(-np.log2(shares).mean()) if shown.size else float("nan"),
         left_out=left_out,
@@ -169,26 +172,23 @@ def _above(mean: float, kind: type[np.floating] = np.float32) -> float:
 
 
 def _relevant_items(
-    learnt: Ratings, withheld: Ratings, threshold: float, column: Int64Array
-) -> tuple[Sparse, int]:
-    """Return the columns of relevant items of each training user, and the number left out."""
+    learnt: Ratings, withheld: Ratings, threshold: float, column: Int64Array, seen: csr_array
+) -> tuple[csr_array, int]:
+    """Return which items are relevant to each training user, and the number left out."""
     users, items, values = withheld.triples()
     liked = values >= values.dtype.type(threshold)  # in the type of the ratings: float32 is coarser
     user_rows = learnt.users.rows(withheld.users.ids)[users[liked]]
-    item_rows = learnt.items.rows(withheld.items.ids)[items[liked]]
-    columns = column[item_rows]  # row -1 is the last
-    active = np.append(np.diff(learnt.by_user.indptr) > 0, False)
+    columns = column[learnt.items.rows(withheld.items.ids)[items[liked]]]  # row -1 is the last
+    active = np.append(np.diff(seen.indptr) > 0, False)
     known = active[user_rows] & (columns >= 0)
-    user_rows, item_rows, columns = user_rows[known], item_rows[known], columns[known]
-    order = np.lexsort((columns, user_rows))
-    pairs = user_rows[order] * learnt.n_items + item_rows[order]
-    train_users, train_items, _ = learnt.triples()
-    new = ~np.isin(pairs, train_users.astype(np.int64) * learnt.n_items + train_items)
-    indptr = np.zeros(learnt.n_users + 1, np.int64)
-    np.cumsum(np.bincount(user_rows[order][new], minlength=learnt.n_users), out=indptr[1:])
-    kept = columns[order][new].astype(np.int32)
-    table = Sparse(indptr, kept, np.ones(kept.size, np.float32))
-    return table, int(liked.sum()) - kept.size
+    user_rows, columns = user_rows[known], columns[known]
+    trained = seen.tocoo()
+    n_columns = np.int64(seen.shape[1])
+    new = ~np.isin(
+        user_rows * n_columns + columns, trained.row.astype(np.int64) * n_columns + trained.col
+    )
+    wanted = csr_array((new[new], (user_rows[new], columns[new])), shape=seen.shape)
+    return wanted, int(liked.sum()) - wanted.nnz
 
 
 def _scorer(model: object) -> Scorer:
@@ -234,14 +234,6 @@ def _blocks(
         yield part, scores
         if progress is not None:
             progress(part.stop, judged.size)
-
-
-def _entries(table: Sparse, rows: Int64Array) -> tuple[Int64Array, Int32Array]:
-    """Return the position in ``rows`` and the column of all entries of these rows."""
-    sizes = np.diff(table.indptr)[rows]
-    ends = np.cumsum(sizes)
-    places = np.arange(sizes.sum()) + np.repeat(table.indptr[rows] - ends + sizes, sizes)
-    return np.repeat(np.arange(rows.size), sizes), table.indices[places]
 
 
 def _rank_metrics(hits: BoolArray, wanted: Int64Array, n: int) -> dict[str, float]:

@@ -72,12 +72,12 @@ def weak_generalisation(
         Item of each row. With items, the random numbers are drawn in the order of (user, item), so
         that the split does not depend on the order of the rows.
     rng
-        Seed or generator.
+        As for `random_split`.
 
     Returns
     -------
     train, test
-        Positions.
+        Positions in ascending order.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def time_ordered(timestamps: ArrayLike, fraction: float = 0.1) -> Split:
     times = np.asarray(timestamps)
     if times.ndim != 1 or len(times) < 2:
         raise DataError("timestamps must be a list of two or more", value=times.shape)
-    unknown = np.isnat(times) if times.dtype.kind in "mM" else times != times  # NaN ≠ NaN
+    unknown = times != times  # NaN and NaT differ from themselves
     if unknown.any():
         row = int(unknown.argmax())
         raise DataError(f"timestamp at row {row} is missing", row=row)
