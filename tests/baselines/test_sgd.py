@@ -13,21 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-from sklearn.utils.validation import check_is_fitted
 
-from hemf import (
-    DataError,
-    DuplicateWarning,
-    HeMF,
-    NotFittedError,
-    ParameterError,
-    Ratings,
-    UnknownIdError,
-)
+from hemf import HeMF, Ratings
 from hemf.baselines import SGD
 from hemf.data import datasets
+from hemf.errors import DataError, DuplicateWarning, ParameterError, UnknownIdError
 from hemf.evaluation import rmse
+from proofs.sensible import assert_answers_only_when_fitted
 
 CAFE = [
     ("ann", "tea", 5.0),
@@ -93,14 +85,7 @@ def test_a_parameter_out_of_range_is_named(name, value):
 
 
 def test_before_learning_every_question_is_answered_by_not_fitted():
-    model = SGD()
-    with pytest.raises(NotFittedError, match="call fit or partial_fit first"):
-        model.predict("ann", "tea")
-    with pytest.raises(SklearnNotFittedError):
-        check_is_fitted(model)
-    assert not hasattr(model, "n_users_")
-    assert model.fit(CAFE) is model
-    check_is_fitted(model)
+    assert_answers_only_when_fitted(SGD(), CAFE, "call fit or partial_fit first")
 
 
 def test_a_clone_has_the_parameters_and_nothing_learnt():

@@ -7,8 +7,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from hemf import ConvergenceWarning, DataWarning, HeMF
+from hemf import ConvergenceWarning, DataWarning, HeMF, NotFittedError
 
 
 def fit(data, **parameters) -> HeMF:
@@ -62,3 +64,14 @@ def assert_sensible(model: HeMF) -> None:
         assert model.biclusters()
         for user, item in product((users[0], users[-1]), (items[0], items[-1])):
             assert str(model.explain(user, item))
+
+
+def assert_answers_only_when_fitted(model, data, advice: str) -> None:
+    """Before `fit` a question is an error that says what to do, after it there is an answer."""
+    with pytest.raises(NotFittedError, match=advice):
+        model.predict("ann", "tea")
+    with pytest.raises(SklearnNotFittedError):
+        check_is_fitted(model)
+    assert not hasattr(model, "n_users_")
+    assert model.fit(data) is model
+    check_is_fitted(model)

@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from hemf import (
     DataError,
@@ -19,13 +17,13 @@ from hemf import (
     DuplicateWarning,
     GibbsHeMF,
     HeMF,
-    NotFittedError,
     ParameterError,
     Ratings,
     UnknownIdError,
 )
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF, M3FTIB, M3FTIF
+from proofs.sensible import assert_answers_only_when_fitted
 
 MODELS = (BPMF, M3FTIB, M3FTIF)
 SAMPLERS = (*MODELS, GibbsHeMF)
@@ -89,13 +87,7 @@ def test_a_parameter_out_of_range_is_named_and_nothing_is_learnt(kind, name, val
 @every_model
 def test_before_learning_every_question_is_answered_by_not_fitted(kind):
     model = kind(**QUICK)
-    with pytest.raises(NotFittedError, match="call fit first"):
-        model.predict("ann", "tea")
-    with pytest.raises(SklearnNotFittedError):
-        check_is_fitted(model)
-    assert not hasattr(model, "n_users_")
-    assert model.fit(CAFE) is model
-    check_is_fitted(model)
+    assert_answers_only_when_fitted(model, CAFE, "call fit first")
     assert (model.n_users_, model.n_items_, model.n_sweeps_) == (3, 3, 12)
     assert (model.global_mean_, model.rating_range_, model.noise_variance_) == (3.0, (1, 5), 0.5)
 

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from hemf._checks import Parametrised, check_bool, check_choice, check_rating_range
-from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, RatingsLike
+from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.data.pairs import KnownIds, Pairs, check_ratings_in_range, find_pairs
 from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any
 from hemf.data.sources import ColumnChoice
@@ -24,21 +24,29 @@ Limits = tuple[float, float] | None
 RatingRange = str | tuple[float, float] | None
 
 
-class RatedIds(NamedTuple):
-    """Ids of one side, and which of them have ratings; the others are unknown."""
+@dataclass(eq=False)
+class KnownRows:
+    """Ids of one side; those from number ``n_rows`` on have been added since, and are unknown."""
 
     ids: Vocabulary
-    rated: BoolArray
+    n_rows: int
 
-    @property
-    def n_rows(self) -> int:
-        """Number of ids."""
-        return self.rated.size
-
-    def find(self, ids: IdsLike) -> AnyArray:
+    def find(self, ids: IdsLike) -> Int32Array:
         """Return the row of each id, -1 for unknown ids."""
         rows = self.ids.rows(ids)
-        rows[rows >= self.rated.size] = -1  # ids may have been added since
+        rows[rows >= self.n_rows] = -1
+        return rows.astype(np.int32)
+
+
+@dataclass(eq=False)
+class RatedIds(KnownRows):
+    """Ids of one side, and which of them have ratings; the others are unknown."""
+
+    rated: BoolArray
+
+    def find(self, ids: IdsLike) -> Int32Array:
+        """Return the row of each id, -1 for unknown ids."""
+        rows = super().find(ids)
         rows[~self.rated[rows]] = -1
         return rows
 
@@ -60,35 +68,20 @@ class Trained:
 def rated_ids(data: Ratings) -> tuple[RatedIds, RatedIds]:
     """Return the ids of users and of items."""
     return (
-        RatedIds(data.users, np.diff(data.by_user.indptr) > 0),
-        RatedIds(data.items, np.diff(data.by_item.indptr) > 0),
+        RatedIds(data.users, data.n_users, np.diff(data.by_user.indptr) > 0),
+        RatedIds(data.items, data.n_items, np.diff(data.by_item.indptr) > 0),
     )
-
-
-class Rows(Protocol):
-    """Ids of one side and their rows."""
-
-    @property
-    def ids(self) -> Vocabulary:
-        """Ids; later ones may have no row."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-
-    def find(self, ids: IdsLike) -> AnyArray:
-        """Return the row of each id, -1 for unknown ids."""
 
 
 class FitState(Protocol):
     """Result of a fit."""
 
     @property
-    def users(self) -> Rows:
+    def users(self) -> KnownRows:
         """Users."""
 
     @property
-    def items(self) -> Rows:
+    def items(self) -> KnownRows:
         """Items."""
 
     @property

@@ -26,6 +26,7 @@ from hemf.baselines.base import (
     Baseline,
     Callbacks,
     EpochReport,
+    KnownRows,
     Limits,
     Progress,
     RatingRange,
@@ -326,7 +327,7 @@ class Schedule(NamedTuple):
         return np.asarray(self.step / shrunk)
 
 
-class Side:
+class Side(KnownRows):
     """Ids of one side, and a row of offset and factors for each, in storage that doubles.
 
     Row k starts with the k-th draw of the seed, whenever it is added.
@@ -345,9 +346,8 @@ class Side:
         *,
         seed: int,
     ) -> None:
-        self.ids = ids
+        super().__init__(ids, len(ids))
         self.rows: Array = np.empty((0, 1 + n_factors), dtype)
-        self.n_rows = len(ids)
         self._scale = start_scale
         self._rng = np.random.default_rng(seed)
         self.reserve(self.n_rows)
@@ -356,12 +356,6 @@ class Side:
     def used(self) -> Array:
         """Rows of the ids."""
         return self.rows[: self.n_rows]
-
-    def find(self, ids: IdsLike) -> Int32Array:
-        """Return the row of each id, -1 for unknown ids."""
-        rows = self.ids.rows(ids)
-        rows[rows >= self.n_rows] = -1
-        return rows.astype(np.int32)
 
     def number(self, coded: CodedIds) -> Int32Array:
         """Return the row of each distinct id; reserve rows for new ids without adding them."""

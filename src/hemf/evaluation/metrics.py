@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from hemf._checks import check_floats, check_lengths, check_number
 from hemf._typing import Float64Array, Int64Array
@@ -62,10 +62,10 @@ def adjusted_rand_index(actual: ArrayLike, found: ArrayLike) -> float:
     1.0
     """
     table = _contingency(actual, found)
-    together = _pairs(table.counts).sum()
-    in_actual, in_found = _pairs(table.actual_sizes).sum(), _pairs(table.found_sizes).sum()
+    together = _pairs(table.data)
+    in_actual, in_found = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
     largest = (in_actual + in_found) / 2
-    expected = in_actual * in_found / max(_pairs(table.counts.sum()), 1)
+    expected = in_actual * in_found / max(_pairs(table.sum()), 1)
     if largest == expected:  # both have one group, or both have one group for each row
         return 1.0
     return float((together - expected) / (largest - expected))
@@ -81,26 +81,15 @@ def purity(actual: ArrayLike, found: ArrayLike) -> float:
     0.75
     """
     table = _contingency(actual, found)
-    largest = np.zeros(len(table.found_sizes))
-    np.maximum.at(largest, table.found_of_cell, table.counts)
-    return float(largest.sum() / table.counts.sum())
+    return float(table.max(axis=0).sum() / table.sum())
 
 
-class _Contingency(NamedTuple):
-    counts: Float64Array  # rows of every combination that occurs
-    found_of_cell: Int64Array
-    actual_sizes: Float64Array
-    found_sizes: Float64Array
-
-
-def _contingency(actual: ArrayLike, found: ArrayLike) -> _Contingency:
-    first, second = _labels("actual", actual), _labels("found", found)
-    check_lengths(actual=first, found=second)
-    width = int(second.max()) + 1
-    cells, counts = np.unique(first * width + second, return_counts=True)
+def _contingency(actual: ArrayLike, found: ArrayLike) -> csr_array:
+    """Return the number of rows of every actual group, by row, in every found group."""
+    labels = _labels("actual", actual), _labels("found", found)
+    n = check_lengths(actual=labels[0], found=labels[1])
     # Floats, because products of numbers of pairs do not fit 64-bit integers.
-    sizes = (np.bincount(codes).astype(np.float64) for codes in (first, second))
-    return _Contingency(counts.astype(np.float64), cells % width, *sizes)
+    return csr_array((np.ones(n), labels))
 
 
 def _labels(name: str, values: ArrayLike) -> Int64Array:
@@ -111,9 +100,9 @@ def _labels(name: str, values: ArrayLike) -> Int64Array:
     return codes
 
 
-def _pairs(counts: Float64Array) -> Float64Array:
+def _pairs(counts: Float64Array | float) -> float:
     """Return the number of pairs within groups of these sizes."""
-    return counts * (counts - 1) / 2
+    return float(np.sum(counts * (counts - 1) / 2))
 
 
 # -- comparison of methods -----------------------------------------------------------------------

@@ -343,10 +343,8 @@ class DrawnSide:
     """Latest draw of one side's vectors, of μ and Λ of their prior, and of all they depend on."""
 
     layout: Layout
-    rows: Sparse
-    """Standardised ratings."""
-    vectors: Float32Array
-    """a_i with the pinned coordinate, (rows, total)."""
+    rows: Sparse  # standardised ratings
+    vectors: Float32Array  # a_i with the pinned coordinate, (rows, total)
     mean: Float64Array
     precision: Float64Array
     prior: NormalWishart
