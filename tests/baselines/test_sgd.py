@@ -19,15 +19,7 @@ from hemf.baselines import SGD
 from hemf.data import datasets
 from hemf.errors import DataError, DuplicateWarning, ParameterError, UnknownIdError
 from hemf.evaluation import rmse
-from proofs.sensible import assert_answers_only_when_fitted
-
-CAFE = [
-    ("ann", "tea", 5.0),
-    ("ann", "milk", 1.0),
-    ("bob", "tea", 4.0),
-    ("eve", "milk", 2.0),
-    ("bob", "ale", 3.0),
-]
+from proofs.sensible import CAFE, assert_answers_only_when_fitted
 
 
 def small(**parameters) -> SGD:

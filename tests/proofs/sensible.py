@@ -12,6 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from hemf import ConvergenceWarning, DataWarning, HeMF, NotFittedError
 
+CAFE = [
+    ("ann", "tea", 5.0),
+    ("ann", "milk", 1.0),
+    ("bob", "tea", 4.0),
+    ("eve", "milk", 2.0),
+    ("bob", "ale", 3.0),
+]
+
 
 def fit(data, **parameters) -> HeMF:
     """Fit with the defaults but for the seed; an arithmetic warning is an error."""

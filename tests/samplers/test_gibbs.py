@@ -23,17 +23,10 @@ from hemf import (
 )
 from hemf.evaluation import random_split, rmse
 from hemf.samplers import BPMF, M3FTIB, M3FTIF
-from proofs.sensible import assert_answers_only_when_fitted
+from proofs.sensible import CAFE, assert_answers_only_when_fitted
 
 MODELS = (BPMF, M3FTIB, M3FTIF)
 SAMPLERS = (*MODELS, GibbsHeMF)
-CAFE = [
-    ("ann", "tea", 5.0),
-    ("ann", "milk", 1.0),
-    ("bob", "tea", 4.0),
-    ("eve", "milk", 2.0),
-    ("bob", "ale", 3.0),
-]
 QUICK = {"n_factors": 3, "samples": 8, "burn_in": 4, "rng": 0}
 
 every_model = pytest.mark.parametrize("kind", MODELS)
