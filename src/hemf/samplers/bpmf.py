@@ -29,7 +29,7 @@ from hemf.baselines.base import Callbacks, Progress, drop_unrated, parameter
 from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
 from hemf.engines.threads import chunk_bounds, share_out
-from hemf.model.layout import pack
+from hemf.model.rows import pack
 from hemf.samplers.base import Chain, Moments, Sampler, SampleReport
 from hemf.samplers.draws import (
     Gaussian,
