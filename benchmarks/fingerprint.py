@@ -50,7 +50,7 @@ import numpy as np  # noqa: E402  (the number of BLAS threads is read on import)
 # first that exists is used. After a move or a renaming, add the new place.
 
 PLACES: dict[str, tuple[str, ...]] = {
-    "cli": ("hemf.cli:main",),
+    "cli": ("hemf.cli.__main__:main", "hemf.cli:main"),
     "read_tabs": ("hemf.data.movielens:read_tabs", "hemf.data.datasets:read_movielens"),
     "read_double_colon": (
         "hemf.data.movielens:read_double_colon",

@@ -25,7 +25,7 @@ from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from hemf.cli import main as hemf
+from hemf.cli.__main__ import main as hemf
 
 SETTINGS = [
     "--set", "n_factors=8", "--set", "max_sweeps=4", "--set", "history='none'", "--n-jobs", "1",

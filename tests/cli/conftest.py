@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hemf.cli import main
+from hemf.cli.__main__ import main
 from hemf.data import datasets
 
 SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.01")

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from hemf.cli import progress
+from hemf.cli import demo
 
 
 @pytest.fixture
@@ -18,22 +18,22 @@ def processes(monkeypatch):
     begin = subprocess.Popen
 
     def sleeping(command, **options):
-        assert command == [sys.executable, "-P", "-c", progress.COMPILE]
+        assert command == [sys.executable, "-P", "-c", demo.COMPILE]
         started.append(begin([sys.executable, "-c", "import time; time.sleep(60)"], **options))
         return started[-1]
 
-    monkeypatch.setattr(progress.subprocess, "Popen", sleeping)
+    monkeypatch.setattr(demo.subprocess, "Popen", sleeping)
     return started
 
 
 def test_whoever_does_not_wait_leaves_no_process_behind(processes):
-    with progress.compiling():
+    with demo.compiling():
         assert processes[0].poll() is None
     assert processes[0].poll() is not None
 
 
 def test_an_error_leaves_no_process_behind_either(processes):
-    with pytest.raises(KeyboardInterrupt), progress.compiling():
+    with pytest.raises(KeyboardInterrupt), demo.compiling():
         raise KeyboardInterrupt
     assert processes[0].poll() is not None
 
@@ -42,14 +42,14 @@ def test_without_a_process_nothing_is_waited_for(monkeypatch):
     def refuse(*_, **__):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(progress.subprocess, "Popen", refuse)
-    with progress.compiling() as wait:
+    monkeypatch.setattr(demo.subprocess, "Popen", refuse)
+    with demo.compiling() as wait:
         assert wait() is None
 
 
 def test_what_is_prepared_is_what_a_batch_takes():
     from hemf.kernels import online
 
-    exec(progress.COMPILE)  # from the cache, where there is one
+    exec(demo.COMPILE)  # from the cache, where there is one
     for name in online.BATCH:
         assert getattr(online, name).is_ready(np.float32), name

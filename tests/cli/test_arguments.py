@@ -7,7 +7,8 @@ import datetime
 import numpy as np
 import pytest
 
-from hemf.cli.arguments import find_id, parse_columns, parse_settings, parse_value
+from hemf.cli.arguments import parse_columns
+from hemf.cli.models import find_id, parse_settings, parse_value
 from hemf.cli.output import plain, write_table
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import ParameterError

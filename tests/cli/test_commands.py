@@ -19,9 +19,10 @@ from hemf.cli.output import Output
 from hemf.data import datasets
 
 IMPATIENT = """
-import hemf.cli.progress
-hemf.cli.progress.SECONDS_BETWEEN_LINES = 0
-hemf.cli.main()
+import hemf.cli.output
+from hemf.cli.__main__ import main
+hemf.cli.output.SECONDS_BETWEEN_LINES = 0
+main()
 """
 SETTINGS = ("--set", "n_factors=3", "--set", "tol=0.001")
 COMMANDS = (

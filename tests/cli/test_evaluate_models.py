@@ -97,7 +97,7 @@ def test_a_sampler_is_no_model_of_a_stream(hemf, club):
 
 
 def test_samplers_say_now_and_then_how_far_they_are(hemf, club, monkeypatch):
-    monkeypatch.setattr("hemf.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_LINES", 0.0)
     options = ("--model", "bpmf:samples=3,burn_in=1,n_factors=2")
     run = hemf("evaluate", "--train", club.train, "--test", club.test, *options)
     assert "iteration 4/4 · RMSE" in run.err

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf.cli.output import Output
-from hemf.cli.progress import counted
+from hemf.cli.output import Output, counted
 from hemf.evaluation import judge, ranking_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -99,11 +98,11 @@ def test_what_nobody_likes_cannot_be_ranked(hemf, stars):
 
 
 def test_counting_is_shown_once_it_takes_a_while(monkeypatch, capsys):
-    monkeypatch.setattr("hemf.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_LINES", 0.0)
     with counted(Output(), "ranking") as show:
         show(1, 4)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("hemf.cli.progress.SECONDS_BEFORE_COUNTING", 0.0)
+    monkeypatch.setattr("hemf.cli.output.SECONDS_BEFORE_COUNTING", 0.0)
     with counted(Output(), "ranking") as show:
         show(1, 4)
     assert re.match(r"ranking  1/4 · 0:0\d left", capsys.readouterr().err)

@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 
 from hemf.batch.callbacks import SweepReport
-from hemf.cli import progress
-from hemf.cli.output import Output
-from hemf.cli.progress import FitProgress, download, figures, outlook
+from hemf.cli.output import FitProgress, Output, download, figures, outlook
 
 
 def report(sweep: int, held_out: float | None = None) -> SweepReport:
@@ -26,7 +24,7 @@ class Screen(io.StringIO):
 @pytest.fixture
 def look(monkeypatch):
     """Put a terminal where stderr is, and return it; every report is drawn."""
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_PICTURES", 0.0)
+    monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_PICTURES", 0.0)
 
     def put() -> Screen:
         screen = Screen()
@@ -61,7 +59,7 @@ def test_elsewhere_there_is_a_line_every_few_seconds(capsys, monkeypatch):
     with FitProgress(Output()) as show:
         show(report(1))
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
+        monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_LINES", 0)
         show(report(2))
         show(report(3))
     streams = capsys.readouterr()
@@ -72,7 +70,7 @@ def test_elsewhere_there_is_a_line_every_few_seconds(capsys, monkeypatch):
 @pytest.mark.parametrize("silence", [{"json": True}, {"quiet": True}])
 def test_nothing_is_shown_where_silence_was_asked_for(look, silence, monkeypatch):
     screen = look()
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_LINES", 0)
     output = Output(**silence)
     with output.status("busy"), FitProgress(output) as show, download(output, "ml-1m") as fetched:
         show(report(1))

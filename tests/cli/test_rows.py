@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hemf import HeMF
-from hemf.cli import main
+from hemf.cli.__main__ import main
 
 STRANGE = ["a,b", 'say "hi"', "line\nbreak", "Zoë 113", " spaced ", "007", "x;y|z\t", "'q'", "日本"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hemf.baselines import SGD
-from hemf.cli import progress
+from hemf.cli import output, stream
 from hemf.cli.models import parse_model
 from hemf.cli.output import Output
 from hemf.errors import ParameterError
@@ -219,7 +219,7 @@ def test_a_terminal_shows_the_stream_live(hemf, club, monkeypatch):
     screen = Screen()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_PICTURES", 0)
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_PICTURES", 0)
     monkeypatch.setattr(sys, "stderr", screen)
     both = ("--model", "sgd:step=0.01", "--model", "sgd")
     assert hemf("stream", "--ratings", club.ratings, *both).code == 0
@@ -232,7 +232,7 @@ def test_a_terminal_shows_the_stream_live(hemf, club, monkeypatch):
 
 
 def test_elsewhere_there_is_a_line_now_and_then(hemf, club, monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0)
     run = hemf("stream", "--ratings", club.ratings, "--model", "sgd")
     assert len(run.err.splitlines()) == 10
     assert re.match(r"sgd  120/1,200 · RMSE \d\.\d+ · last 10,000 \d", run.err)
@@ -241,7 +241,7 @@ def test_elsewhere_there_is_a_line_now_and_then(hemf, club, monkeypatch):
 
 
 def test_ctrl_c_prints_what_was_measured_and_ends_with_130(hemf, club, monkeypatch):
-    real, calls = progress.StreamProgress.__call__, []
+    real, calls = stream.StreamProgress.__call__, []
 
     def interrupt(self, stream):
         calls.append(stream.ratings)
@@ -249,7 +249,7 @@ def test_ctrl_c_prints_what_was_measured_and_ends_with_130(hemf, club, monkeypat
             raise KeyboardInterrupt
         real(self, stream)
 
-    monkeypatch.setattr(progress.StreamProgress, "__call__", interrupt)
+    monkeypatch.setattr(stream.StreamProgress, "__call__", interrupt)
     both = ("--model", "sgd", "--model", "sgd:step=0.01", "--model", "sgd:step=0.02")
     run = hemf("stream", "--ratings", club.ratings, *both, "--plot", "p.png", "--json")
     assert run.code == 130
@@ -384,5 +384,5 @@ def test_the_picture_does_not_take_the_place_of_the_ratings(hemf, times, tmp_pat
 
 
 def test_silence_is_silent():
-    with progress.StreamProgress(Output(json=True), "sgd") as show:
+    with stream.StreamProgress(Output(json=True), "sgd") as show:
         show(None)  # not even looked at

@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf._files import expand_home
-from hemf.cli.output import READ, Document
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import Vocabulary
 
+STANDARD = "-"
+READ = "a file that is read"
+"""Marks a parameter, with ``Annotated``: ``-`` is standard input."""
+WRITTEN = "a file that is written"
+"""Marks a parameter: ``-`` is standard output."""
 _FEATURES = "Features of {side}s: a file of ids (named as in the ratings, or first) and columns."
 
 Model = Annotated[Path, typer.Argument(help="Model file that `hemf fit` wrote.", metavar="M"), READ]
@@ -32,11 +36,6 @@ Data = Annotated[
     ),
     READ,
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Random seed.", min=0)]
 ColumnNames = Annotated[
     str | None,
     typer.Option(
@@ -44,10 +43,6 @@ ColumnNames = Annotated[
         metavar="A,B,C",
         help="Columns of user, item, rating[, timestamp], by name or position from 0.",
     ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option("--n-jobs", help="Threads, -1 (the default) for all cores; same result for any."),
 ]
 
 
@@ -103,63 +98,6 @@ class FeatureFiles:
                         output.remark(f"{path}: {title} is different in every row and is left out")
                 features.setdefault(name, []).append(table)
         return features
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """Parameters of a model, options of a command."""
-
-    settings: Settings = None
-    seed: Seed = 0
-    n_jobs: Jobs = None
-
-
-WORDS = {"true": True, "false": False, "none": None}
-
-
-def parse_value(text: str) -> Any:
-    """Parse the value of a parameter: a number, true, false, none, a tuple with commas, or text.
-
-    >>> [parse_value(text) for text in ("20", "1e-5", "None", "1,5", "tied")]
-    [20, 1e-05, None, (1, 5), 'tied']
-    """
-    if "," in text:
-        return tuple(parse_value(part) for part in text.strip("()[] ").split(",") if part.strip())
-    text = text.strip()
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text.strip("\"'")
-
-
-def setting_name(setting: str) -> str:
-    """Return the parameter of a setting.
-
-    >>> setting_name("n-factors=3")
-    'n_factors'
-    """
-    return setting.partition("=")[0].strip().replace("-", "_")
-
-
-def parse_settings(settings: list[str] | None) -> Document:
-    """Parse ``--set`` options.
-
-    >>> parse_settings(["n_factors=10", "rating_range=1,5"])
-    {'n_factors': 10, 'rating_range': (1, 5)}
-    """
-    parsed = {}
-    for setting in settings or ():
-        _, equals, value = setting.partition("=")
-        if not equals:
-            raise ParameterError(
-                f"--set {setting}: expected name=value, such as --set n_factors=10", value=setting
-            )
-        parsed[setting_name(setting)] = parse_value(value)
-    return parsed
 
 
 def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
@@ -231,7 +169,7 @@ def read_rows(
 
 def _fetched(output: Output, data: str, columns: str | None) -> bool:
     """Download a data set, unless ``data`` is a file; return whether it is a data set."""
-    from hemf.cli.progress import download
+    from hemf.cli.output import download
     from hemf.experiments import datasets
 
     path = expand_home(data)
@@ -254,28 +192,6 @@ def _fetched(output: Output, data: str, columns: str | None) -> bool:
 def show_terms(output: Output, entry: Dataset) -> None:
     """Print title and terms of a data set before its download."""
     output.remark(f"{entry.title}: {entry.terms}")
-
-
-def find_id(known: Vocabulary, text: str) -> tuple[object, bool]:
-    """Return the id that a text stands for, and whether it is known: 42 is a number or text.
-
-    >>> from hemf.data.vocabulary import Vocabulary
-    >>> find_id(Vocabulary([7, 42]), "42"), find_id(Vocabulary(["42"]), "42")
-    ((42, True), ('42', True))
-    >>> find_id(Vocabulary(["ann"]), "zoe")
-    ('zoe', False)
-    """
-    if text in known:
-        return text, True
-    value = parse_value(text)
-    if isinstance(value, int | float) and value in known:
-        return value, True
-    if known.ids.dtype != object:  # all ids are integers
-        return (value if isinstance(value, int) else text), False
-    # Dates, tuples and the like are found by their text.
-    found = (id for id in known.ids if not isinstance(id, str | int | float) and str(id) == text)
-    id = next(found, None)
-    return (text, False) if id is None else (id, True)
 
 
 def check_writable(

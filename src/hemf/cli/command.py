@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import is_dataclass
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Self, get_type_hints
 
 import typer
 
-from hemf.cli.output import Output, StandardFiles
-from hemf.errors import DataWarning, DuplicateWarning, HemfError, HemfWarning, UnknownIdWarning
+from hemf._files import expand_home, temporary_folder
+from hemf.cli.arguments import READ, STANDARD, WRITTEN
+from hemf.cli.output import Output
+from hemf.errors import (
+    DataWarning,
+    DuplicateWarning,
+    HemfError,
+    HemfWarning,
+    ParameterError,
+    UnknownIdWarning,
+)
 
 INTERRUPTED = 130
 
@@ -116,3 +128,95 @@ def _one_line(error: BaseException) -> str:
     else:
         text = str(error) or "out of memory"
     return " ".join(text.split())
+
+
+# ------------------------------------------------------------------------------------------------
+# ``-`` instead of a file: standard input or output. Commands get names of temporary files.
+
+
+class StandardFiles:
+    """Temporary files for ``-`` among the arguments of a command.
+
+    Pipes cannot be read twice or written in any order. The file that exists when the command ends
+    is copied to standard output.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._stack = ExitStack()
+        self._place: Path | None = None
+        self._written: Path | None = None
+        self._has_read = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._stack:
+            if self._written is not None and self._written.exists():
+                with self._written.open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+
+    def replaced(self, value: Any, marks: tuple[object, ...]) -> Any:
+        """Return an argument with ``-`` replaced by a temporary file."""
+        if isinstance(value, list):
+            return [self.replaced(entry, marks) for entry in value]
+        if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
+            with open(value, "rb") as pipe:
+                return type(value)(self._copy_of(pipe, str(value)))
+        if WRITTEN in marks and str(value) == "/dev/stdout":
+            value = type(value)(STANDARD)  # opened by this name, a file would lose what it has
+        if value is None or str(value) != STANDARD:
+            return value
+        if READ in marks:
+            return type(value)(self._copy_of_input())
+        if WRITTEN in marks:
+            suffix = next((str(mark) for mark in marks if str(mark).startswith(".")), "")
+            return type(value)(self._for_output(suffix))
+        return value
+
+    def _folder(self) -> Path:
+        if self._place is None:
+            folder = temporary_folder(Path(tempfile.gettempdir()))
+            self._place = self._stack.enter_context(folder)
+        return self._place
+
+    def _copy_of_input(self) -> Path:
+        if self._has_read:
+            raise ParameterError(
+                "- stands for standard input, which can be read once; give the other file by its "
+                "name",
+                value=STANDARD,
+            )
+        self._has_read = True
+        if sys.stdin.isatty():
+            self._output.remark("reading standard input; Ctrl-D ends it")
+        return self._copy_of(sys.stdin.buffer, "standard input")
+
+    def _copy_of(self, stream: BinaryIO, name: str) -> Path:
+        from hemf.data.files import guess_suffix
+
+        copy = self._folder() / f"input-{len(self._output.aliases)}"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        with copy.open("rb") as file:
+            ending = guess_suffix(file.read(1 << 16))
+        named = copy.rename(copy.with_name(f"{copy.name}{ending}"))
+        self._output.aliases[str(named)] = name
+        return named
+
+    def _for_output(self, suffix: str) -> Path:
+        if self._output.json or self._written is not None:
+            both = "--json and -" if self._output.json else "two files"
+            raise ParameterError(
+                f"{both} cannot both go to standard output; give the file a name", value=STANDARD
+            )
+        self._written = self._folder() / f"output{suffix}"
+        self._output.aliases[str(self._written)] = "standard output"
+        self._output.aside = True
+        return self._written
+
+
+def _is_pipe(path: str | Path) -> bool:
+    return expand_home(path).is_fifo()

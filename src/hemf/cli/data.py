@@ -57,7 +57,7 @@ def fetch(output: Output, name: Name) -> None:
 
     A data set in the cache is not fetched again. Prints its path.
     """
-    from hemf.cli.progress import download
+    from hemf.cli.output import download
     from hemf.experiments import datasets
 
     entry = datasets.find(name)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.output import WRITTEN, Document, Output
+from hemf.cli.arguments import WRITTEN
+from hemf.cli.models import Seed
+from hemf.cli.output import Document, Output
 from hemf.errors import UnknownIdWarning
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ def demo(
         WRITTEN,
         ".html",
     ] = Path("report.html"),
-    seed: arguments.Seed = 0,
+    seed: Seed = 0,
 ) -> None:
     """Take a tour in a minute, on synthetic ratings.
 
@@ -42,7 +48,7 @@ def demo(
     from hemf import evaluation
     from hemf.baselines import Bias
     from hemf.cli.models import warm_up
-    from hemf.cli.progress import FitProgress, compiling
+    from hemf.cli.output import FitProgress
     from hemf.cli.recommend import ranked_items
     from hemf.data import datasets
     from hemf.data.ratings import Ratings
@@ -182,3 +188,34 @@ def _show(output: Output, facts: Document) -> None:
         f"{joined['rmse_later']:.4f}"
     )
     output.line(f"Report: {facts['report']}  ({facts['seconds']:.0f} s in all)", style="bold")
+
+
+COMPILE = "from hemf.kernels.online import compile_batch; compile_batch()"
+COMPILE_TIMEOUT = 180.0  # seconds
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[], object]]:
+    """Compile the kernels of online learning in another process; yield a function that waits.
+
+    If that fails, they are compiled where they are needed.
+    """
+    try:
+        process = subprocess.Popen(
+            [sys.executable or "python3", "-P", "-c", COMPILE],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        yield lambda: None
+        return
+
+    def wait() -> None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(COMPILE_TIMEOUT)
+
+    try:
+        yield wait
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()

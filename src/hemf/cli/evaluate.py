@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.arguments import READ, WRITTEN
 from hemf.cli.models import (
     MODELS,
     Model,
+    ModelOptions,
     Probabilistic,
     fit_model,
     parse_model,
     predictions,
     times_for,
 )
-from hemf.cli.output import READ, WRITTEN, Document, Output
+from hemf.cli.output import Document, Output
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def evaluate(
     ] = "hemf",
     *,
     feature_files: arguments.FeatureFiles,
-    options: arguments.ModelOptions,
+    options: ModelOptions,
     columns: arguments.ColumnNames = None,
     top: Annotated[
         int | None,
@@ -71,7 +73,7 @@ def evaluate(
     of m3f are user_topics and item_topics.
     """
     from hemf.cli.models import warm_up
-    from hemf.cli.progress import counted
+    from hemf.cli.output import counted
     from hemf.evaluation import mae, ranking_metrics, rmse
 
     arguments.check_writable(report, apart_from=[train, test])

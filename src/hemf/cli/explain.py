@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import load_model
+from hemf.cli.models import find_id, load_model
 from hemf.cli.output import Columns, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def explain(
 ) -> None:
     """Explain a prediction."""
     model = load_model(output, model_file)
-    user_id, _ = arguments.find_id(model.ratings_.users, user)
-    item_id, _ = arguments.find_id(model.ratings_.items, item)
+    user_id, _ = find_id(model.ratings_.users, user)
+    item_id, _ = find_id(model.ratings_.items, item)
     explanation = model.explain(user_id, item_id, n=n)
     output.rows(
         explanation_rows(explanation),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.output import WRITTEN, Document, Output
+from hemf.cli.arguments import WRITTEN
+from hemf.cli.models import ModelOptions
+from hemf.cli.output import Document, Output
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -33,7 +35,7 @@ def fit(
     ] = None,
     *,
     feature_files: arguments.FeatureFiles,
-    options: arguments.ModelOptions,
+    options: ModelOptions,
     columns: arguments.ColumnNames = None,
 ) -> None:
     """Fit a model to ratings and save it.
@@ -63,7 +65,7 @@ def fit(
 def fit_and_save(output: Output, path: Path, fit: Callable[..., HeMF]) -> HeMF:
     """Fit with progress, and save the model under the lock of its file."""
     from hemf._files import file_lock
-    from hemf.cli.progress import FitProgress
+    from hemf.cli.output import FitProgress
 
     with file_lock(path, waiting=output.remark):
         with FitProgress(output) as progress:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, cast, runtime_checkable
 
-from hemf.cli.arguments import ModelOptions, parse_settings
+import typer
+
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -16,8 +17,76 @@ if TYPE_CHECKING:
     from hemf._typing import Array, FeaturesLike
     from hemf.cli.output import Document, Output
     from hemf.data.ratings import Ratings
+    from hemf.data.vocabulary import Vocabulary
     from hemf.estimator import HeMF
     from hemf.evaluation import Predictive
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.", min=0)]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--n-jobs", help="Threads, -1 (the default) for all cores; same result for any."),
+]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Parameters of a model, options of a command."""
+
+    settings: Settings = None
+    seed: Seed = 0
+    n_jobs: Jobs = None
+
+
+WORDS = {"true": True, "false": False, "none": None}
+
+
+def parse_value(text: str) -> Any:
+    """Parse the value of a parameter: a number, true, false, none, a tuple with commas, or text.
+
+    >>> [parse_value(text) for text in ("20", "1e-5", "None", "1,5", "tied")]
+    [20, 1e-05, None, (1, 5), 'tied']
+    """
+    if "," in text:
+        return tuple(parse_value(part) for part in text.strip("()[] ").split(",") if part.strip())
+    text = text.strip()
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip("\"'")
+
+
+def setting_name(setting: str) -> str:
+    """Return the parameter of a setting.
+
+    >>> setting_name("n-factors=3")
+    'n_factors'
+    """
+    return setting.partition("=")[0].strip().replace("-", "_")
+
+
+def parse_settings(settings: list[str] | None) -> Document:
+    """Parse ``--set`` options.
+
+    >>> parse_settings(["n_factors=10", "rating_range=1,5"])
+    {'n_factors': 10, 'rating_range': (1, 5)}
+    """
+    parsed = {}
+    for setting in settings or ():
+        _, equals, value = setting.partition("=")
+        if not equals:
+            raise ParameterError(
+                f"--set {setting}: expected name=value, such as --set n_factors=10", value=setting
+            )
+        parsed[setting_name(setting)] = parse_value(value)
+    return parsed
 
 
 class Model(Protocol):
@@ -144,7 +213,7 @@ def load_model(output: Output, path: Path) -> HeMF:
 
 def fit_model(output: Output, model: Model, ratings: Ratings, **features: FeaturesLike) -> None:
     """Fit a model and show its progress."""
-    from hemf.cli.progress import FitProgress
+    from hemf.cli.output import FitProgress
 
     with FitProgress(output) as progress:
         model.fit(ratings, callbacks=[progress], **features)
@@ -185,3 +254,25 @@ def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
             for learner in (small, kind(**chosen)):
                 learner.predict_then_learn(ratings, return_seconds=True)
                 learner.partial_fit([(user + 9, *others) for user, *others in ratings])
+
+
+def find_id(known: Vocabulary, text: str) -> tuple[object, bool]:
+    """Return the id that a text stands for, and whether it is known: 42 is a number or text.
+
+    >>> from hemf.data.vocabulary import Vocabulary
+    >>> find_id(Vocabulary([7, 42]), "42"), find_id(Vocabulary(["42"]), "42")
+    ((42, True), ('42', True))
+    >>> find_id(Vocabulary(["ann"]), "zoe")
+    ('zoe', False)
+    """
+    if text in known:
+        return text, True
+    value = parse_value(text)
+    if isinstance(value, int | float) and value in known:
+        return value, True
+    if known.ids.dtype != object:  # all ids are integers
+        return (value if isinstance(value, int) else text), False
+    # Dates, tuples and the like are found by their text.
+    found = (id for id in known.ids if not isinstance(id, str | int | float) and str(id) == text)
+    id = next(found, None)
+    return (text, False) if id is None else (id, True)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, Self, TypeAlias
 
 import numpy as np
 import typer
 
-from hemf._files import atomic_write, expand_home, temporary_folder
+from hemf._files import atomic_write
 from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from hemf._typing import AnyArray, ArrowArray
 
@@ -367,99 +366,203 @@ def _text(value: object) -> str:
 
 
 # ------------------------------------------------------------------------------------------------
-# ``-`` instead of a file: standard input or output. Commands get names of temporary files.
+# Progress on stderr: live on a terminal, otherwise a line every few seconds.
 
 
-STANDARD = "-"
-READ = "a file that is read"
-"""Marks a parameter, with ``Annotated``: ``-`` is standard input."""
-WRITTEN = "a file that is written"
-"""Marks a parameter: ``-`` is standard output."""
+SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_PICTURES = 0.125
+SECONDS_BEFORE_COUNTING = 2.0
+COUNTERS = {"sweep": "max_sweeps", "epoch": "epochs", "iteration": "iterations"}
+"""Fields of reports: the number of steps done, and their total."""
 
 
-class StandardFiles:
-    """Temporary files for ``-`` among the arguments of a command.
+class Report(Protocol):
+    """Report of a fit, of whatever model; see `COUNTERS` for further fields."""
 
-    Pipes cannot be read twice or written in any order. The file that exists when the command ends
-    is copied to standard output.
-    """
+    @property
+    def train_rmse(self) -> float:
+        """RMSE on the training ratings."""
+
+    @property
+    def validation_rmse(self) -> float | None:
+        """RMSE on held-out ratings."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+
+
+class LiveDisplay:
+    """Display that is redrawn while a command works; a context manager."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._stack = ExitStack()
-        self._place: Path | None = None
-        self._written: Path | None = None
-        self._has_read = False
+        self._begin = self._shown = time.monotonic()
+        self._live: Any = nullcontext()
+        if output.live:
+            from rich.live import Live
+
+            self._live = Live(console=output.screen, transient=True, auto_refresh=False)
 
     def __enter__(self) -> Self:
+        self._live.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._stack:
-            if self._written is not None and self._written.exists():
-                with self._written.open("rb") as file:
-                    shutil.copyfileobj(file, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
+        self._live.__exit__(*error)
 
-    def replaced(self, value: Any, marks: tuple[object, ...]) -> Any:
-        """Return an argument with ``-`` replaced by a temporary file."""
-        if isinstance(value, list):
-            return [self.replaced(entry, marks) for entry in value]
-        if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
-            with open(value, "rb") as pipe:
-                return type(value)(self._copy_of(pipe, str(value)))
-        if WRITTEN in marks and str(value) == "/dev/stdout":
-            value = type(value)(STANDARD)  # opened by this name, a file would lose what it has
-        if value is None or str(value) != STANDARD:
-            return value
-        if READ in marks:
-            return type(value)(self._copy_of_input())
-        if WRITTEN in marks:
-            suffix = next((str(mark) for mark in marks if str(mark).startswith(".")), "")
-            return type(value)(self._for_output(suffix))
-        return value
-
-    def _folder(self) -> Path:
-        if self._place is None:
-            folder = temporary_folder(Path(tempfile.gettempdir()))
-            self._place = self._stack.enter_context(folder)
-        return self._place
-
-    def _copy_of_input(self) -> Path:
-        if self._has_read:
-            raise ParameterError(
-                "- stands for standard input, which can be read once; give the other file by its "
-                "name",
-                value=STANDARD,
-            )
-        self._has_read = True
-        if sys.stdin.isatty():
-            self._output.remark("reading standard input; Ctrl-D ends it")
-        return self._copy_of(sys.stdin.buffer, "standard input")
-
-    def _copy_of(self, stream: BinaryIO, name: str) -> Path:
-        from hemf.data.files import guess_suffix
-
-        copy = self._folder() / f"input-{len(self._output.aliases)}"
-        with copy.open("wb") as file:
-            shutil.copyfileobj(stream, file)
-        with copy.open("rb") as file:
-            ending = guess_suffix(file.read(1 << 16))
-        named = copy.rename(copy.with_name(f"{copy.name}{ending}"))
-        self._output.aliases[str(named)] = name
-        return named
-
-    def _for_output(self, suffix: str) -> Path:
-        if self._output.json or self._written is not None:
-            both = "--json and -" if self._output.json else "two files"
-            raise ParameterError(
-                f"{both} cannot both go to standard output; give the file a name", value=STANDARD
-            )
-        self._written = self._folder() / f"output{suffix}"
-        self._output.aliases[str(self._written)] = "standard output"
-        self._output.aside = True
-        return self._written
+    def _show(
+        self, draw: Callable[[], RenderableType], line: Callable[[], str], *, now: bool = False
+    ) -> None:
+        """Draw, or print a line, if enough time has passed since the last time or ``now``."""
+        if self._output.silent:
+            return
+        wait = SECONDS_BETWEEN_PICTURES if self._output.live else SECONDS_BETWEEN_LINES
+        if not now and time.monotonic() - self._shown < wait:
+            return
+        self._shown = time.monotonic()
+        if self._output.live:
+            self._live.update(draw(), refresh=True)
+        else:
+            self._output.remark(line())
 
 
-def _is_pipe(path: str | Path) -> bool:
-    return expand_home(path).is_fifo()
+class FitProgress(LiveDisplay):
+    """Callback of a fit that shows steps, errors, communities and time left."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self._first: Report | None = None
+
+    def __call__(self, report: Report) -> None:
+        """Show a report."""
+        first = self._first = self._first or report
+        word, done, total = position(report)
+        left = outlook(report, first)
+
+        def line() -> str:
+            return " · ".join(filter(None, [f"{word} {done}/{total}", figures(report), left]))
+
+        self._show(
+            lambda: progress_bar(f"{word} {done:>3}/{total}", done, total, left, figures(report)),
+            line,
+        )
+
+
+def progress_bar(
+    title: str, done: int, total: int, left: str, *below: RenderableType
+) -> RenderableType:
+    """Return a progress bar with other things below."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        Text(title, style="bold"),
+        ProgressBar(total=total, completed=done, width=32),
+        Text(left, style="dim"),
+    )
+    whole = Table.grid()
+    for part in (bar, *below):
+        whole.add_row(part)
+    return whole
+
+
+def position(report: Report) -> tuple[str, int, int]:
+    """Return the name of a step, the number of steps done, and their total.
+
+    >>> from hemf.baselines import EpochReport
+    >>> position(EpochReport(1, 30, 0.93, 0.05, 0.2))
+    ('epoch', 1, 30)
+    """
+    name = next(name for name in COUNTERS if hasattr(report, name))
+    return name, getattr(report, name), getattr(report, COUNTERS[name])
+
+
+def figures(report: Report) -> str:
+    """Return bound, errors and communities in one line, as far as the report has them.
+
+    >>> from hemf.batch.callbacks import SweepReport
+    >>> figures(SweepReport(3, 100, -1234.5, {}, 0.81, None, 4, 3, 0.6, 0.1))
+    'ELBO -1,234 · RMSE 0.8100 · communities 4 × 3'
+    """
+    elbo, users = getattr(report, "elbo", None), getattr(report, "user_communities", None)
+    parts = [] if elbo is None else [f"ELBO {elbo:,.0f}"]
+    parts.append(f"RMSE {report.train_rmse:.4f}")
+    if report.validation_rmse is not None:
+        parts.append(f"held-out {report.validation_rmse:.4f}")
+    if users is not None:
+        parts.append(f"communities {users} × {getattr(report, 'item_communities', None)}")
+    return " · ".join(parts)
+
+
+def outlook(report: Report, first: Report) -> str:
+    """Return the time left, from the pace since the first report.
+
+    >>> from hemf.samplers import SampleReport
+    >>> first = SampleReport(1, 250, False, 0.99, None, 0.5, 30.0)
+    >>> outlook(SampleReport(51, 250, False, 0.93, None, 0.5, 40.0), first)
+    '0:40 left'
+    """
+    if getattr(report, "trials_next", False):
+        return "trying merges and splits"
+    (word, done, total), (_, before, _) = position(report), position(first)
+    if done == before:
+        return ""
+    pace = (report.seconds - first.seconds) / (done - before)
+    most = "at most " if word == "sweep" else ""  # a fit may converge earlier
+    return f"{most}{duration(pace * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return minutes and seconds.
+
+    >>> duration(83)
+    '1:23'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+@contextmanager
+def counted(output: Output, text: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows how many of how many are done, after some seconds."""
+    begin = shown = time.monotonic()
+    with nullcontext() if not output.live else output.screen.status(text) as status:
+
+        def show(done: int, total: int) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            left = duration((now - begin) / done * (total - done))
+            line = f"{text}  {done:,}/{total:,} · {left} left"
+            if now - begin < SECONDS_BEFORE_COUNTING:
+                return
+            if status is not None:
+                status.update(line)
+            elif now - shown >= SECONDS_BETWEEN_LINES:
+                shown = now
+                output.remark(line)
+
+        yield show
+
+
+@contextmanager
+def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a callback that shows the progress of a download."""
+    if not output.live:
+        yield lambda done, total: None
+        return
+    from rich import progress
+
+    with progress.Progress(
+        progress.TextColumn(f"fetching {name}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=output.screen,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(name, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

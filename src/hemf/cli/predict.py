@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.arguments import READ, WRITTEN
 from hemf.cli.models import load_model
 from hemf.cli.output import (
-    READ,
-    WRITTEN,
     Document,
     Output,
     RowFormat,

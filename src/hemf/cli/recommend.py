@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import load_model
+from hemf.cli.models import Seed, find_id, load_model
 from hemf.cli.output import Document, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def recommend(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Include items that the user has rated.")
     ] = False,
-    seed: arguments.Seed = 0,
+    seed: Seed = 0,
     format: RowFormat = None,
 ) -> None:
     """List the best items for users, with expected rating and standard deviation."""
     model = load_model(output, model_file)
-    ids = [arguments.find_id(model.ratings_.users, text)[0] for text in users]
+    ids = [find_id(model.ratings_.users, text)[0] for text in users]
     known_users = model.recommend(ids, 1, return_known=True)[-1].tolist()
     found = list(zip(ids, known_users, strict=True))
     for user, known in found:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hemf._files import library_version
-from hemf.cli import arguments
-from hemf.cli.output import STANDARD, Document, Output
+from hemf.cli.arguments import STANDARD
+from hemf.cli.models import Seed
+from hemf.cli.output import Document, Output
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def reproduce(
         typer.Option("--data", metavar="DIR", help="Folder to search for data sets first."),
     ] = None,
     splits: Annotated[int | None, typer.Option("--splits", min=1, help="Number of splits.")] = None,
-    seed: arguments.Seed = 0,
+    seed: Seed = 0,
 ) -> None:
     """Run the paper's experiments.
 
@@ -99,7 +100,7 @@ def _check(folder: Path, data: Path | None) -> None:
 @contextmanager
 def _progress(output: Output) -> Iterator[Callback]:
     """Yield a callback that shows the present task, the progress of all, and the time left."""
-    from hemf.cli.progress import SECONDS_BETWEEN_LINES, duration
+    from hemf.cli.output import SECONDS_BETWEEN_LINES, duration
 
     begin = shown = time.monotonic()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,12 +13,31 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.arguments import setting_name
-from hemf.cli.models import STREAMING, Model, check_parameters, fit_model, parse_model
-from hemf.cli.output import READ, WRITTEN, Document, Output, RowFormat, columns_of
+from hemf.cli.arguments import READ, WRITTEN
+from hemf.cli.models import (
+    STREAMING,
+    Model,
+    ModelOptions,
+    check_parameters,
+    fit_model,
+    parse_model,
+    parse_settings,
+    setting_name,
+)
+from hemf.cli.output import (
+    Document,
+    LiveDisplay,
+    Output,
+    RowFormat,
+    columns_of,
+    duration,
+    progress_bar,
+)
 from hemf.errors import DuplicateWarning
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from hemf._typing import AnyArray, Array, Int64Array
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import CodedIds
@@ -37,7 +57,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
-class StreamModels(arguments.ModelOptions):
+class StreamModels(ModelOptions):
     """Models and their parameters, options of the command."""
 
     history: Annotated[
@@ -204,7 +224,6 @@ def run(
 ) -> None:
     """Run a stream; add the measurements to ``runs``, also after an interruption."""
     from hemf.cli.models import warm_up
-    from hemf.cli.progress import StreamProgress, stream_figures
     from hemf.data.ratings import Ratings
     from hemf.evaluation import Prequential
 
@@ -244,7 +263,7 @@ def new_models(options: StreamModels) -> list[tuple[str, Model]]:
     def new(name: str, own: list[str]) -> Model:
         return STREAMING[name].new(replace(options, settings=own))
 
-    arguments.parse_settings(settings)  # an error for what is not a setting
+    parse_settings(settings)  # an error for what is not a setting
     wanted = [parse_model(text, STREAMING) for text in texts]
     common = [*(settings or []), *([] if history is None else [f"history={history}"])]
     known = {name: new(name, []).get_params() for name, _ in wanted}
@@ -318,8 +337,6 @@ def description(rows: Rows, batch_size: int, first: Run) -> str:
 
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows of the measurements."""
-    from hemf.cli.progress import STREAM_FIGURES
-
     headers, rows = ["model", *STREAM_FIGURES], [run.row for run in runs]
     tested = [run.document["test_rmse"] for run in runs]
     if any(rmse is not None for rmse in tested):
@@ -353,3 +370,84 @@ def show(output: Output, summary: str, runs: Sequence[Run]) -> None:
     headers, rows = table(runs)
     output.line(summary)
     output.table(headers, rows, numbers=range(1, len(headers)))
+
+
+LATENCIES_SHOWN = 50_000  # sample for live quantiles
+STREAM_FIGURES = ("RMSE", "last\n10,000", "ratings/s", "p50 µs", "p99 µs", "communities")
+"""Headers of `stream_figures`."""
+
+
+class StreamProgress(LiveDisplay):
+    """Callback of `Prequential.run` that shows a stream below the models that have finished.
+
+    It draws between two steps of the stream, never during one that is timed.
+    """
+
+    def __init__(self, output: Output, name: str, finished: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__(output)
+        self._name = name
+        self._finished = finished
+
+    def __call__(self, stream: Prequential) -> None:
+        """Show the stream."""
+        if self._output.silent:
+            return
+        place = f"{self._name}  {stream.ratings:,}/{stream.length:,}"
+
+        def line() -> str:
+            rmse, recent, rate, p50, p99, communities = stream_figures(stream)
+            return (
+                f"{place} · RMSE {rmse} · last 10,000 {recent} · {rate} ratings/s · "
+                f"p50 {p50} µs · p99 {p99} µs · communities {communities} · {newcomers(stream)}"
+            )
+
+        self._show(lambda: self._drawn(stream, place), line)
+
+    def _drawn(self, stream: Prequential, place: str) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        elapsed = time.monotonic() - self._begin
+        left = elapsed / stream.ratings * (stream.length - stream.ratings)
+        figures = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        figures.add_column("model", overflow="fold")
+        for header in STREAM_FIGURES:
+            figures.add_column(header, justify="right", min_width=7)
+        for row in self._finished:
+            figures.add_row(*row, style="dim")
+        figures.add_row(self._name, *stream_figures(stream))
+        new = Text(newcomers(stream), style="dim")
+        return progress_bar(
+            place, stream.ratings, stream.length, f"{duration(left)} left", figures, new
+        )
+
+
+def stream_figures(stream: Prequential, *, exact: bool = False) -> list[str]:
+    """Return the figures of a stream as texts, in the order of `STREAM_FIGURES`.
+
+    Latencies are quantiles of all of them if ``exact``, otherwise of a sample.
+    """
+    p50, p99 = stream.latency(0.5, 0.99, most=None if exact else LATENCIES_SHOWN)
+    communities = stream.communities
+    return [
+        f"{stream.rmse:.4f}",
+        f"{stream.recent_rmse:.4f}",
+        f"{stream.ratings_per_second:,.0f}",
+        microseconds(p50),
+        microseconds(p99),
+        "-" if communities is None else f"{communities[0]} × {communities[1]}",
+    ]
+
+
+def newcomers(stream: Prequential) -> str:
+    """Return the numbers of new users and items."""
+    return f"{stream.new_users:,} new users, {stream.new_items:,} new items"
+
+
+def microseconds(seconds: float) -> str:
+    """Return a short time in microseconds.
+
+    >>> microseconds(0.00123), microseconds(1.234e-6)
+    ('1,230', '1.2')
+    """
+    return f"{seconds * 1e6:,.{1 if seconds < 1e-5 else 0}f}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hemf.cli import arguments
+from hemf.cli.arguments import WRITTEN
 from hemf.cli.fit import fit_and_save, summary
-from hemf.cli.models import MODELS
-from hemf.cli.output import WRITTEN, Document, Output, RowFormat
-from hemf.cli.progress import LiveDisplay, duration
+from hemf.cli.models import MODELS, ModelOptions, parse_settings, parse_value
+from hemf.cli.output import Document, LiveDisplay, Output, RowFormat, duration
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def tune(
         WRITTEN,
         ".html",
     ] = None,
-    options: arguments.ModelOptions,
+    options: ModelOptions,
     columns: arguments.ColumnNames = None,
     format: RowFormat = None,
 ) -> None:
@@ -103,7 +103,7 @@ def tune(
     from hemf.tuning.search import tune, write_tuning_plot
     from hemf.tuning.trial import check_space
 
-    fixed, space = arguments.parse_settings(options.settings), parse_tried(search.tried)
+    fixed, space = parse_settings(options.settings), parse_tried(search.tried)
     files = feature_files.by_name
     check_space(fixed, space, list(files))
     check_plot_name(plot)
@@ -179,7 +179,7 @@ def parse_tried(tried: list[str] | None) -> dict[str, list[object]] | None:
                 value=text,
             )
         chosen = space.setdefault(name.strip().replace("-", "_"), [])
-        chosen += [arguments.parse_value(part) for part in parts]
+        chosen += [parse_value(part) for part in parts]
     return space
 
 

@@ -15,8 +15,9 @@ import typer
 
 from hemf._files import LOCK_TIMEOUT, expand_home, file_lock, file_state
 from hemf.cli import arguments
+from hemf.cli.arguments import READ, WRITTEN
 from hemf.cli.models import load_model
-from hemf.cli.output import READ, WRITTEN, Document, Output
+from hemf.cli.output import Document, Output
 from hemf.errors import DataError, ParameterError
 from hemf.online.record import Batch, find
 
