@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from hemf.batch.callbacks import SweepReport
-from hemf.cli.output import FitProgress, Output, download, figures, outlook
+from hemf.cli.output import FitProgress, Output, figures, outlook
 
 
 def report(sweep: int, held_out: float | None = None) -> SweepReport:
@@ -72,7 +72,7 @@ def test_nothing_is_shown_where_silence_was_asked_for(look, silence, monkeypatch
     screen = look()
     monkeypatch.setattr("hemf.cli.output.SECONDS_BETWEEN_LINES", 0)
     output = Output(**silence)
-    with output.status("busy"), FitProgress(output) as show, download(output, "ml-1m") as fetched:
+    with output.status("busy"), FitProgress(output) as show, output.download("ml-1m") as fetched:
         show(report(1))
         fetched(10, 100)
     output.remark("unheard")
@@ -81,7 +81,7 @@ def test_nothing_is_shown_where_silence_was_asked_for(look, silence, monkeypatch
 
 def test_a_download_is_shown_with_its_size(look):
     screen = look()
-    with download(Output(), "ml-1m") as fetched:
+    with Output().download("ml-1m") as fetched:
         fetched(3_000_000, 6_000_000)
     shown = screen.getvalue()
     assert "fetching ml-1m" in shown

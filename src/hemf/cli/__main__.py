@@ -78,7 +78,13 @@ for function in (
     doctor.doctor,
 ):
     command(app, function)
-app.add_typer(data.app, name="data")
+data_app = typer.Typer(
+    help="Public data sets: list, fetch, describe.", no_args_is_help=True, rich_markup_mode=None
+)
+command(data_app, data.list_data, name="list")
+command(data_app, data.fetch)
+command(data_app, data.describe)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

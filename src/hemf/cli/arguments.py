@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -15,7 +16,6 @@ from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from hemf._typing import FeaturesLike
-    from hemf.cli.output import Output
     from hemf.data.datasets import Dataset
     from hemf.data.ratings import Ratings, ReadOptions
     from hemf.data.sources import Columns
@@ -46,6 +46,19 @@ ColumnNames = Annotated[
 ]
 
 
+class Display(Protocol):
+    """Where reading shows its progress, such as an `Output`."""
+
+    def remark(self, text: str) -> None:
+        """Print a remark."""
+
+    def status(self, text: str) -> AbstractContextManager[None]:
+        """Show a text during some work."""
+
+    def download(self, name: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
+        """Give a callback that shows the progress of a download."""
+
+
 @dataclass(frozen=True)
 class FeatureFiles:
     """Files of features, options of a command."""
@@ -72,7 +85,7 @@ class FeatureFiles:
         return [path for files in self.by_name.values() for path in files]
 
     def read(
-        self, output: Output, ratings: Ratings, columns: str | None, *, learning: bool = True
+        self, output: Display, ratings: Ratings, columns: str | None, *, learning: bool = True
     ) -> dict[str, list[FeaturesLike]]:
         """Return the ``user_features`` and ``item_features`` of a model, without absent ones.
 
@@ -115,7 +128,7 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
 
 
 def read_ratings(
-    output: Output,
+    output: Display,
     data: str,
     columns: str | None,
     *,
@@ -145,7 +158,7 @@ def read_ratings(
 
 
 def read_rows(
-    output: Output,
+    output: Display,
     data: str,
     columns: str | None,
     *,
@@ -167,9 +180,8 @@ def read_rows(
         return read_columns(path, chosen, users=users, items=items)
 
 
-def _fetched(output: Output, data: str, columns: str | None) -> bool:
+def _fetched(output: Display, data: str, columns: str | None) -> bool:
     """Download a data set, unless ``data`` is a file; return whether it is a data set."""
-    from hemf.cli.output import download
     from hemf.experiments import datasets
 
     path = expand_home(data)
@@ -177,7 +189,7 @@ def _fetched(output: Output, data: str, columns: str | None) -> bool:
         if columns is None:
             if datasets.cached(data) is None:
                 show_terms(output, datasets.find(data))
-            with download(output, data) as progress:
+            with output.download(data) as progress:
                 datasets.fetch(data, progress=progress)
         return True
     if not path.exists() and not path.suffix:
@@ -189,7 +201,7 @@ def _fetched(output: Output, data: str, columns: str | None) -> bool:
     return False
 
 
-def show_terms(output: Output, entry: Dataset) -> None:
+def show_terms(output: Display, entry: Dataset) -> None:
     """Print title and terms of a data set before its download."""
     output.remark(f"{entry.title}: {entry.terms}")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import load_model
 from hemf.cli.output import Columns, Document, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def communities(
     A file or a pipe gets one row for each community or, with --members, one row for each user and
     item with its most probable community.
     """
-    model = load_model(output, model_file)
+    model = output.load_model(model_file)
     with output.status("computing the communities"):
         sides = [side.value] if side else [entry.value for entry in Side]
         views = {name: model.communities(name) for name in sides}

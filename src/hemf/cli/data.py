@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hemf.cli.arguments import show_terms
-from hemf.cli.command import command
 from hemf.cli.output import Document, Output, RowFormat
 
 if TYPE_CHECKING:
     from hemf.data.datasets import Dataset
 
-app = typer.Typer(
-    help="Public data sets: list, fetch, describe.", no_args_is_help=True, rich_markup_mode=None
-)
 FACTS = (
     "name", "title", "users", "items", "ratings", "scale", "megabytes", "url", "md5", "terms",
     "citation",
@@ -57,12 +53,11 @@ def fetch(output: Output, name: Name) -> None:
 
     A data set in the cache is not fetched again. Prints its path.
     """
-    from hemf.cli.output import download
     from hemf.experiments import datasets
 
     entry = datasets.find(name)
     show_terms(output, entry)
-    with download(output, name) as progress:
+    with output.download(name) as progress:
         place = datasets.fetch(name, progress=progress)
     document = {"name": name, "path": str(place), "terms": entry.terms, "citation": entry.citation}
     output.result(document, lambda: output.line(str(place)))
@@ -85,8 +80,3 @@ def describe(output: Output, name: Name) -> None:
 
 def _facts(entry: Dataset) -> Document:
     return {name: getattr(entry, name) for name in FACTS}
-
-
-command(app, list_data, name="list")
-command(app, fetch)
-command(app, describe)

@@ -16,8 +16,8 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.arguments import WRITTEN
-from hemf.cli.models import Seed
-from hemf.cli.output import Document, Output
+from hemf.cli.models import WARM_UP, Seed, ranked_items, warm_up
+from hemf.cli.output import Document, FitProgress, Output
 from hemf.errors import UnknownIdWarning
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ def demo(
     """
     from hemf import evaluation
     from hemf.baselines import Bias
-    from hemf.cli.models import warm_up
-    from hemf.cli.output import FitProgress
-    from hemf.cli.recommend import ranked_items
     from hemf.data import datasets
     from hemf.data.ratings import Ratings
     from hemf.estimator import HeMF
@@ -68,7 +65,8 @@ def demo(
     )
     model = HeMF(rng=seed)
     with compiling() as wait:
-        warm_up(output, model)
+        with output.status(WARM_UP):
+            warm_up(model)
         with FitProgress(output) as progress:
             model.fit(train, callbacks=[progress])
         *pairs, actual = test.id_columns()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hemf._files import expand_home
 from hemf.cli import arguments
-from hemf.cli.models import load_model
 from hemf.cli.output import Document, Output
 
 SHOWN = 5  # batches, in a table
@@ -17,7 +16,7 @@ def describe(output: Output, model_file: arguments.Model) -> None:
     """
     from hemf.persistence.model import read_versions
 
-    model = load_model(output, model_file)
+    model = output.load_model(model_file)
     document = {
         "model": output.named(str(model_file)),
         "bytes": expand_home(model_file).stat().st_size,

@@ -13,15 +13,16 @@ from hemf.cli import arguments
 from hemf.cli.arguments import READ, WRITTEN
 from hemf.cli.models import (
     MODELS,
+    WARM_UP,
     Model,
     ModelOptions,
     Probabilistic,
-    fit_model,
     parse_model,
     predictions,
     times_for,
+    warm_up,
 )
-from hemf.cli.output import Document, Output
+from hemf.cli.output import Document, FitProgress, Output, counted
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ def evaluate(
     bpmf and m3f average over as many samples as samples says, after burn_in iterations; the topics
     of m3f are user_topics and item_topics.
     """
-    from hemf.cli.models import warm_up
-    from hemf.cli.output import counted
     from hemf.evaluation import mae, ranking_metrics, rmse
 
     arguments.check_writable(report, apart_from=[train, test])
@@ -88,9 +87,10 @@ def evaluate(
         ids = {"users": learnt.users, "items": learnt.items}
         withheld = arguments.read_ratings(output, test, columns, duplicates=model.duplicates, **ids)
         features = feature_files.read(output, learnt, columns)
-    warm_up(output, model)
-    with clock:
-        fit_model(output, model, learnt, **features)
+    with output.status(WARM_UP):
+        warm_up(model)
+    with clock, FitProgress(output) as progress:
+        model.fit(learnt, callbacks=[progress], **features)
     with clock, output.status("predicting"):
         actual, mean = predictions(model, withheld)
     train_actual, train_mean = predictions(model, getattr(model, "ratings_", learnt))
@@ -98,9 +98,9 @@ def evaluate(
         found = calibration(model, learnt, withheld)
     ranks = None
     if top is not None:
-        with counted(output, "ranking") as progress:
+        with counted(output, "ranking") as counter:
             ranks = ranking_metrics(
-                model, learnt, withheld, top, relevant=relevant, progress=progress
+                model, learnt, withheld, top, relevant=relevant, progress=counter
             )
     document: Document = {
         "rmse": rmse(actual, mean),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import find_id, load_model
+from hemf.cli.models import find_id
 from hemf.cli.output import Columns, Output, RowFormat, columns_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def explain(
     format: RowFormat = None,
 ) -> None:
     """Explain a prediction."""
-    model = load_model(output, model_file)
+    model = output.load_model(model_file)
     user_id, _ = find_id(model.ratings_.users, user)
     item_id, _ = find_id(model.ratings_.items, item)
     explanation = model.explain(user_id, item_id, n=n)

@@ -5,40 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 import typer
 
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hemf._typing import Array, FeaturesLike
-    from hemf.cli.output import Document, Output
+    from hemf._typing import Array
     from hemf.data.ratings import Ratings
     from hemf.data.vocabulary import Vocabulary
     from hemf.estimator import HeMF
     from hemf.evaluation import Predictive
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),
-]
+Settings: TypeAlias = dict[str, Any]
+"""Parameters by name."""
 Seed = Annotated[int, typer.Option("--seed", help="Random seed.", min=0)]
-Jobs = Annotated[
-    int | None,
-    typer.Option("--n-jobs", help="Threads, -1 (the default) for all cores; same result for any."),
-]
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Parameters of a model, options of a command."""
 
-    settings: Settings = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="Parameter of the model; may be repeated."),
+    ] = None
     seed: Seed = 0
-    n_jobs: Jobs = None
+    n_jobs: Annotated[
+        int | None,
+        typer.Option(help="Threads, -1 (the default) for all cores; same result for any."),
+    ] = None
 
 
 WORDS = {"true": True, "false": False, "none": None}
@@ -72,7 +69,7 @@ def setting_name(setting: str) -> str:
     return setting.partition("=")[0].strip().replace("-", "_")
 
 
-def parse_settings(settings: list[str] | None) -> Document:
+def parse_settings(settings: list[str] | None) -> Settings:
     """Parse ``--set`` options.
 
     >>> parse_settings(["n_factors=10", "rating_range=1,5"])
@@ -106,7 +103,7 @@ class Model(Protocol):
     def predict(self) -> Callable[..., Any]:
         """Return the expected ratings of pairs."""
 
-    def get_params(self, deep: bool = True) -> Document:
+    def get_params(self, deep: bool = True) -> Settings:
         """Return the parameters."""
 
     def set_params(self, **params: object) -> Self:
@@ -203,22 +200,6 @@ def parse_model(text: str, known: Mapping[str, Kind] = MODELS) -> tuple[str, lis
     return name, settings
 
 
-def load_model(output: Output, path: Path) -> HeMF:
-    """Load a model file."""
-    from hemf.estimator import HeMF
-
-    with output.status(f"reading {path}"):
-        return HeMF.load(path)
-
-
-def fit_model(output: Output, model: Model, ratings: Ratings, **features: FeaturesLike) -> None:
-    """Fit a model and show its progress."""
-    from hemf.cli.output import FitProgress
-
-    with FitProgress(output) as progress:
-        model.fit(ratings, callbacks=[progress], **features)
-
-
 def times_for(model: Model, ratings: Ratings) -> dict[str, object]:
     """Return the ``timestamps`` that a model with moods predicts with."""
     return {"timestamps": ratings.timestamps} if model.get_params().get("moods") else {}
@@ -230,14 +211,17 @@ def predictions(model: Model, ratings: Ratings) -> tuple[Array, Array]:
     return actual, model.predict(users, items, **times_for(model, ratings))
 
 
-def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
+WARM_UP = "getting ready (the first run compiles kernels: up to a minute)"
+
+
+def warm_up(model: Model, *, online: bool = False) -> None:
     """Compile the kernels that a model needs, or load them from the cache.
 
     A fit of a few ratings does it and, with ``online``, a short stream.
     """
     from hemf.kernels.moods import compile_moods
 
-    quick: Document = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
+    quick: Settings = {"max_sweeps": 1, "epochs": 1, "validation_fraction": 0.0, "rng": 0}
     quick |= {"samples": 1, "burn_in": 0}
     quick["rating_range"] = None  # the few ratings may be outside the chosen one
     given = model.get_params()
@@ -245,15 +229,14 @@ def warm_up(output: Output, model: Model, *, online: bool = False) -> None:
     pairs = [(user, item) for user in range(3) for item in range(3)]
     ratings = [(user, item, float(user + item), user) for user, item in pairs]
     kind: Any = type(model)
-    with output.status("getting ready (the first run compiles kernels: up to a minute)"):
-        small = kind(**chosen).fit(ratings)
-        small.predict([0], [0])
-        if given.get("moods"):
-            compile_moods(given["dtype"])  # a single sweep does not need them
-        if online:
-            for learner in (small, kind(**chosen)):
-                learner.predict_then_learn(ratings, return_seconds=True)
-                learner.partial_fit([(user + 9, *others) for user, *others in ratings])
+    small = kind(**chosen).fit(ratings)
+    small.predict([0], [0])
+    if given.get("moods"):
+        compile_moods(given["dtype"])  # a single sweep does not need them
+    if online:
+        for learner in (small, kind(**chosen)):
+            learner.predict_then_learn(ratings, return_seconds=True)
+            learner.partial_fit([(user + 9, *others) for user, *others in ratings])
 
 
 def find_id(known: Vocabulary, text: str) -> tuple[object, bool]:
@@ -276,3 +259,34 @@ def find_id(known: Vocabulary, text: str) -> tuple[object, bool]:
     found = (id for id in known.ids if not isinstance(id, str | int | float) and str(id) == text)
     id = next(found, None)
     return (text, False) if id is None else (id, True)
+
+
+def summary(model: HeMF) -> dict[str, object]:
+    """Return the main figures of a fitted model."""
+    last = model.history_[-1]
+    held = [r.validation_rmse for r in model.history_ if r.validation_rmse is not None]
+    return {
+        "users": model.n_users_,
+        "items": model.n_items_,
+        "ratings": model.ratings_.n_ratings,
+        "user_communities": model.n_user_communities_,
+        "item_communities": model.n_item_communities_,
+        "sweeps": model.n_sweeps_,
+        "converged": model.converged_,
+        "elbo": model.elbo_,
+        "noise_std": model.noise_variance_**0.5,
+        "validation_rmse": min(held) if held else None,
+        "seconds": last.seconds,
+    }
+
+
+def ranked_items(model: HeMF, user: object, n: int, **options: Any) -> list[dict[str, object]]:
+    """Return the best items of a user, each with score, mean and standard deviation."""
+    items, scores = model.recommend(user, n, **options)
+    if not len(items):
+        return []
+    mean, std = model.predict(user, items, return_std=True)
+    return [
+        {"item": item, "score": float(score), "mean": float(m), "std": float(s)}
+        for item, score, m, s in zip(items.tolist(), scores, mean, std, strict=True)
+    ]

@@ -23,7 +23,9 @@ from hemf.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from hemf._files import FileState
     from hemf._typing import AnyArray, ArrowArray
+    from hemf.estimator import HeMF
 
 
 UNLIMITED = 10_000  # columns, off a terminal
@@ -166,11 +168,6 @@ class Output:
             text = text.replace(path, name)
         return text
 
-    def note_saved(self, path: Path) -> None:
-        """Note that a model file was written, unless it is still to be copied to stdout."""
-        if str(path) not in self.aliases:
-            self.saved = path
-
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
         """Show a text on the terminal during some work."""
@@ -179,6 +176,40 @@ class Output:
                 yield
         else:
             yield
+
+    @contextmanager
+    def download(self, name: str) -> Iterator[Callable[[int, int | None], None]]:
+        """Yield a callback that shows the progress of a download."""
+        if not self.live:
+            yield lambda done, total: None
+            return
+        from rich import progress
+
+        with progress.Progress(
+            progress.TextColumn(f"fetching {name}", markup=False),
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            console=self.screen,
+            transient=True,
+        ) as bar:
+            task = bar.add_task(name, total=None, visible=False)
+            yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+    def load_model(self, path: Path) -> HeMF:
+        """Load a model file."""
+        from hemf.estimator import HeMF
+
+        with self.status(f"reading {path}"):
+            return HeMF.load(path)
+
+    def save_model(self, path: Path, model: HeMF, *, expected: FileState | bool = True) -> None:
+        """Write a model file; errors that follow name it."""
+        with self.status(f"writing {path}"):
+            model.save(path, expected=expected)
+        if str(path) not in self.aliases:  # otherwise it is still to be copied to stdout
+            self.saved = path
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -545,24 +576,3 @@ def counted(output: Output, text: str) -> Iterator[Callable[[int, int], None]]:
                 output.remark(line)
 
         yield show
-
-
-@contextmanager
-def download(output: Output, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a callback that shows the progress of a download."""
-    if not output.live:
-        yield lambda done, total: None
-        return
-    from rich import progress
-
-    with progress.Progress(
-        progress.TextColumn(f"fetching {name}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-        console=output.screen,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(name, total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

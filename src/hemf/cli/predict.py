@@ -10,7 +10,6 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.arguments import READ, WRITTEN
-from hemf.cli.models import load_model
 from hemf.cli.output import (
     Document,
     Output,
@@ -62,7 +61,7 @@ def predict(
         raise ParameterError("--json and --format exclude each other; give one of them")
     check_table_name(target, format)
     arguments.check_writable(target, apart_from=[pairs, model_file])
-    model = load_model(output, model_file)
+    model = output.load_model(model_file)
     with output.status(f"predicting {pairs}"):
         known_ids = model.ratings_
         users, items, times = timed_pairs_from_any(

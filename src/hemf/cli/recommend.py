@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hemf.cli import arguments
-from hemf.cli.models import Seed, find_id, load_model
+from hemf.cli.models import Seed, find_id, ranked_items
 from hemf.cli.output import Document, Output, RowFormat, columns_of
-
-if TYPE_CHECKING:
-    from hemf.estimator import HeMF
 
 _FIGURES = ("score", "mean", "std")
 
@@ -41,7 +38,7 @@ def recommend(
     format: RowFormat = None,
 ) -> None:
     """List the best items for users, with expected rating and standard deviation."""
-    model = load_model(output, model_file)
+    model = output.load_model(model_file)
     ids = [find_id(model.ratings_.users, text)[0] for text in users]
     known_users = model.recommend(ids, 1, return_known=True)[-1].tolist()
     found = list(zip(ids, known_users, strict=True))
@@ -81,18 +78,6 @@ def recommend(
     for answer in answers:
         if not answer["items"] and not output.json:
             output.remark(f"user {answer['user']}: no items are left to recommend")
-
-
-def ranked_items(model: HeMF, user: object, n: int, **options: Any) -> list[Document]:
-    """Return the best items of a user, each with score, mean and standard deviation."""
-    items, scores = model.recommend(user, n, **options)
-    if not len(items):
-        return []
-    mean, std = model.predict(user, items, return_std=True)
-    return [
-        {"item": item, "score": float(score), "mean": float(m), "std": float(s)}
-        for item, score, m, s in zip(items.tolist(), scores, mean, std, strict=True)
-    ]
 
 
 def show_ranked(output: Output, items: list[Document]) -> None:

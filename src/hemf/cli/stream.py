@@ -16,16 +16,18 @@ from hemf.cli import arguments
 from hemf.cli.arguments import READ, WRITTEN
 from hemf.cli.models import (
     STREAMING,
+    WARM_UP,
     Model,
     ModelOptions,
     check_parameters,
-    fit_model,
     parse_model,
     parse_settings,
     setting_name,
+    warm_up,
 )
 from hemf.cli.output import (
     Document,
+    FitProgress,
     LiveDisplay,
     Output,
     RowFormat,
@@ -223,17 +225,19 @@ def run(
     runs: list[Run],
 ) -> None:
     """Run a stream; add the measurements to ``runs``, also after an interruption."""
-    from hemf.cli.models import warm_up
     from hemf.data.ratings import Ratings
     from hemf.evaluation import Prequential
 
-    warm_up(output, model, online=True)
+    with output.status(WARM_UP):
+        warm_up(model, online=True)
     columns = rows.users, rows.items, rows.ratings
     if rows.start:
         beginning: tuple[object, ...] = tuple(column[: rows.start] for column in columns)
         if rows.times is not None and getattr(model, "moods", False):
             beginning += (rows.times[: rows.start],)
-        fit_model(output, model, Ratings.from_any(beginning, duplicates=model.duplicates))
+        ratings = Ratings.from_any(beginning, duplicates=model.duplicates)
+        with FitProgress(output) as fitting:
+            model.fit(ratings, callbacks=[fitting])
     stream = Prequential(
         cast("Learner", model),
         *columns,

@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hemf._files import file_lock
 from hemf.cli import arguments
 from hemf.cli.arguments import WRITTEN
-from hemf.cli.fit import fit_and_save, summary
-from hemf.cli.models import MODELS, ModelOptions, parse_settings, parse_value
-from hemf.cli.output import Document, LiveDisplay, Output, RowFormat, duration
+from hemf.cli.models import (
+    MODELS,
+    WARM_UP,
+    ModelOptions,
+    parse_settings,
+    parse_value,
+    summary,
+    warm_up,
+)
+from hemf.cli.output import Document, FitProgress, LiveDisplay, Output, RowFormat, duration
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -98,7 +106,6 @@ def tune(
     number of factors, noise. Candidates whose held-out error rises, or that cannot win, are stopped
     early. Ctrl-C ends the search and keeps its result.
     """
-    from hemf.cli.models import warm_up
     from hemf.report.model import check_plot_name
     from hemf.tuning.search import tune, write_tuning_plot
     from hemf.tuning.trial import check_space
@@ -117,7 +124,8 @@ def tune(
     features = feature_files.read(output, ratings, columns)
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
     quick = ["moods=true"] if moody else []
-    warm_up(output, MODELS["hemf"].new(replace(options, settings=quick)))
+    with output.status(WARM_UP):
+        warm_up(MODELS["hemf"].new(replace(options, settings=quick)))
     with TuneProgress(output, search.folds) as progress:
         found = tune(
             ratings,
@@ -145,7 +153,10 @@ def tune(
         from hemf.persistence.model import check_ids
 
         check_ids(ratings)
-        model = fit_and_save(output, model_file, found.fit)
+        with file_lock(model_file, waiting=output.remark):
+            with FitProgress(output) as watch:
+                model = found.fit(callbacks=[watch])
+            output.save_model(model_file, model)
         document |= {"model": str(model_file), "fitted": summary(model)}
     rows = [{**trial, "scores": list(trial["scores"])} for trial in document["trials"]]
     output.rows(

@@ -16,7 +16,6 @@ import typer
 from hemf._files import LOCK_TIMEOUT, expand_home, file_lock, file_state
 from hemf.cli import arguments
 from hemf.cli.arguments import READ, WRITTEN
-from hemf.cli.models import load_model
 from hemf.cli.output import Document, Output
 from hemf.errors import DataError, ParameterError
 from hemf.online.record import Batch, find
@@ -114,21 +113,18 @@ def update(
     with file_lock(place, seconds=wait, waiting=output.remark):
         in_place = len({os.path.realpath(expand_home(path)) for path in (model_file, place)}) == 1
         expected = file_state(place) if in_place else True
-        model = load_model(output, model_file)
+        model = output.load_model(model_file)
         known = find(model.batches_, batch_id)
         if known is not None and not again:
             if not in_place:
-                model.save(place)
-                output.note_saved(place)
+                output.save_model(place, model)
             facts = _facts(model, place, batch_id)
             output.result(facts, lambda: _show_known(output, facts, same=known.digest == digest))
             return
         facts = learn(output, model, files, feature_files)
         batch = Batch(batch_id, digest, facts["ratings"])
         model.add_batch(batch)
-        with output.status(f"writing {place}"):
-            model.save(place, expected=expected)
-        output.note_saved(place)
+        output.save_model(place, model, expected=expected)
     facts = {**_facts(model, place, batch_id), **facts, "applied": True}
     output.result(facts, lambda: _show(output, facts))
 
