@@ -38,7 +38,7 @@ def times(tmp_path):
 
 
 def no_work(monkeypatch):
-    monkeypatch.setattr("hemf.cli.stream.warm_up", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("hemf.cli.models.warm_up", lambda *_, **__: pytest.fail("work was begun"))
 
 
 # -- for machines ---------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_ctrl_c_before_the_first_rating_has_nothing_to_print(hemf, club, monkeyp
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hemf.cli.stream.warm_up", interrupt)
+    monkeypatch.setattr("hemf.cli.models.warm_up", interrupt)
     run = hemf("stream", "--ratings", club.ratings, "--model", "sgd", "--json")
     assert (run.code, run.out, run.err) == (130, "", "hemf: interrupted\n")
 

@@ -52,8 +52,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def hemf(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Predict ratings with their uncertainty, and find communities.

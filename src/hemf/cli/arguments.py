@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, Unpack
 
 import typer
 
@@ -16,7 +16,6 @@ from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from hemf._typing import FeaturesLike
-    from hemf.data.datasets import Dataset
     from hemf.data.ratings import Ratings, ReadOptions
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import Vocabulary
@@ -64,14 +63,10 @@ class FeatureFiles:
     """Files of features, options of a command."""
 
     user_features: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help=_FEATURES.format(side="user")),
-        READ,
+        list[Path] | None, typer.Option(metavar="FILE", help=_FEATURES.format(side="user")), READ
     ] = None
     item_features: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help=_FEATURES.format(side="item")),
-        READ,
+        list[Path] | None, typer.Option(metavar="FILE", help=_FEATURES.format(side="item")), READ
     ] = None
 
     @property
@@ -128,33 +123,26 @@ def parse_columns(text: str | None) -> tuple[str | int, ...] | None:
 
 
 def read_ratings(
-    output: Display,
-    data: str,
-    columns: str | None,
-    *,
-    duplicates: str = "last",
-    users: Vocabulary | None = None,
-    items: Vocabulary | None = None,
+    output: Display, data: str, names: str | None, **options: Unpack[ReadOptions]
 ) -> Ratings:
-    """Read ratings from a file or a data set; see `Ratings.from_any`."""
+    """Read ratings from a file or a data set; see `Ratings.from_any`.
+
+    ``names`` are those of the columns.
+    """
     from hemf.data.ratings import Ratings
     from hemf.experiments import datasets
 
-    chosen = parse_columns(columns)
-    options: ReadOptions = {"duplicates": duplicates, "users": users, "items": items}
-    if chosen is not None:
-        options["columns"] = chosen
-    if not _fetched(output, data, columns):
-        with output.status(f"reading {data}"):
-            return Ratings.from_any(expand_home(data), **options)
-    if chosen is not None:
+    options["columns"] = parse_columns(names)
+    is_dataset = _fetched(output, data, names)
+    if is_dataset and names is not None:
         raise ParameterError(
-            f"--columns {columns}: the columns of the data set {data} are known; "
-            "leave --columns out",
-            value=columns,
+            f"--columns {names}: the columns of the data set {data} are known; leave --columns out",
+            value=names,
         )
     with output.status(f"reading {data}"):
-        return datasets.load_ratings(data, **options)
+        if is_dataset:
+            return datasets.load_ratings(data, **options)
+        return Ratings.from_any(expand_home(data), **options)
 
 
 def read_rows(
@@ -188,22 +176,17 @@ def _fetched(output: Display, data: str, columns: str | None) -> bool:
     if data in datasets.names() and not path.is_file():
         if columns is None:
             if datasets.cached(data) is None:
-                show_terms(output, datasets.find(data))
+                entry = datasets.find(data)
+                output.remark(f"{entry.title}: {entry.terms}")
             with output.download(data) as progress:
                 datasets.fetch(data, progress=progress)
         return True
     if not path.exists() and not path.suffix:
+        known = ", ".join(datasets.names())
         raise DataError(
-            f"{data}: no such file, and no data set of that name; there are "
-            f"{', '.join(datasets.names())}",
-            value=data,
+            f"{data}: no such file, and no data set of that name; there are {known}", value=data
         )
     return False
-
-
-def show_terms(output: Display, entry: Dataset) -> None:
-    """Print title and terms of a data set before its download."""
-    output.remark(f"{entry.title}: {entry.terms}")
 
 
 def check_writable(

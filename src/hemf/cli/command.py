@@ -68,7 +68,7 @@ def command(app: typer.Typer, function: Callable[..., None], *, name: str | None
     app.command(name or function.__name__)(run)
 
 
-def _fields(kind: type) -> list[inspect.Parameter]:
+def _fields(kind: Any) -> list[inspect.Parameter]:
     """Return the fields of a dataclass, inherited ones too."""
     hints = get_type_hints(kind, include_extras=True)
     parameters = inspect.signature(kind).parameters.values()

@@ -30,8 +30,7 @@ def communities(
     members: Annotated[
         bool,
         typer.Option(
-            "--members",
-            help="List the members; all of them with --json, in a file or a pipe.",
+            "--members", help="List the members; all of them with --json, in a file or a pipe."
         ),
     ] = False,
     format: RowFormat = None,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hemf.cli.arguments import show_terms
 from hemf.cli.output import Document, Output, RowFormat
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def fetch(output: Output, name: Name) -> None:
     from hemf.experiments import datasets
 
     entry = datasets.find(name)
-    show_terms(output, entry)
+    output.remark(f"{entry.title}: {entry.terms}")
     with output.download(name) as progress:
         place = datasets.fetch(name, progress=progress)
     document = {"name": name, "path": str(place), "terms": entry.terms, "citation": entry.citation}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import pkgutil
 import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,6 @@ REQUIRED = ("numpy", "scipy", "numba", "pyarrow", "narwhals", "threadpoolctl", "
 OPTIONAL = ("pandas", "polars")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Result of a check."""
-
-    check: str
-    ok: bool
-    detail: str
-    seconds: float
-
-
 def doctor(output: Output) -> None:
     """Check this machine and compile the kernels.
 
@@ -46,24 +36,24 @@ def doctor(output: Output) -> None:
             finding = _finding(name, look)
         findings.append(finding)
         if not output.json:
-            mark = "ok  " if finding.ok else "FAIL"
-            took = f"  ({finding.seconds:.1f} s)" if finding.seconds >= 0.1 else ""
-            output.line(f"{mark}  {finding.check:<16}{finding.detail}{took}")
-    broken = [finding.check for finding in findings if not finding.ok]
-    document = {"ok": not broken, "checks": [asdict(finding) for finding in findings]}
-    output.result(document, lambda: None)
+            mark = "ok  " if finding["ok"] else "FAIL"
+            took = f"  ({finding['seconds']:.1f} s)" if finding["seconds"] >= 0.1 else ""
+            output.line(f"{mark}  {name:<16}{finding['detail']}{took}")
+    broken = [finding["check"] for finding in findings if not finding["ok"]]
+    output.result({"ok": not broken, "checks": findings}, lambda: None)
     if broken:
         output.error(f"broken: {', '.join(broken)}")
         raise typer.Exit(1)
 
 
-def _finding(name: str, look: Callable[[], str]) -> Finding:
+def _finding(name: str, look: Callable[[], str]) -> Document:
     begin = time.perf_counter()
     try:
         detail, ok = look(), True
     except Exception as error:  # whatever is broken, the other checks go on
         detail, ok = " ".join(f"{type(error).__name__}: {error}".split()), False
-    return Finding(name, ok, detail, round(time.perf_counter() - begin, 3))
+    seconds = round(time.perf_counter() - begin, 3)
+    return {"check": name, "ok": ok, "detail": detail, "seconds": seconds}
 
 
 def _system() -> str:
@@ -116,8 +106,6 @@ def _blas() -> str:
 
 
 def _cache() -> str:
-    import tempfile
-
     from hemf.data.datasets import cache_folder
 
     folder = cache_folder()
@@ -163,9 +151,6 @@ def kernels() -> list[Kernel]:
     >>> "coupled_rows" in [kernel.__name__ for kernel in kernels()]
     True
     """
-    import importlib
-    import pkgutil
-
     import hemf.kernels
     from hemf.kernels.compile import Kernel
 

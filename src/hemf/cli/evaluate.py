@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from hemf.cli import arguments
+from hemf.cli import arguments, models
 from hemf.cli.arguments import READ, WRITTEN
-from hemf.cli.models import (
-    MODELS,
-    WARM_UP,
-    Model,
-    ModelOptions,
-    Probabilistic,
-    parse_model,
-    predictions,
-    times_for,
-    warm_up,
-)
 from hemf.cli.output import Document, FitProgress, Output, counted
 from hemf.errors import ParameterError
 
@@ -41,16 +30,15 @@ def evaluate(
         typer.Option(
             "--model",
             metavar="NAME[:K=V,…]",
-            help=f"Model: {', '.join(MODELS)}, with settings, as in bpmf:samples=100.",
+            help=f"Model: {', '.join(models.MODELS)}, with settings, as in bpmf:samples=100.",
         ),
     ] = "hemf",
     *,
     feature_files: arguments.FeatureFiles,
-    options: ModelOptions,
+    options: models.ModelOptions,
     columns: arguments.ColumnNames = None,
     top: Annotated[
-        int | None,
-        typer.Option(help="Also evaluate rankings of N items.", min=1, metavar="N"),
+        int | None, typer.Option(help="Also evaluate rankings of N items.", min=1, metavar="N")
     ] = None,
     relevant: Annotated[
         float | None,
@@ -76,24 +64,26 @@ def evaluate(
     from hemf.evaluation import mae, ranking_metrics, rmse
 
     arguments.check_writable(report, apart_from=[train, test])
-    name, own = parse_model(model_name)
-    model = MODELS[name].new(options, own)
-    if not MODELS[name].features and feature_files.paths:
-        those = " and ".join(name for name, kind in MODELS.items() if kind.features)
+    name, own = models.parse_model(model_name)
+    model = models.MODELS[name].new(options, own)
+    if not models.MODELS[name].features and feature_files.paths:
+        those = " and ".join(name for name, kind in models.MODELS.items() if kind.features)
         raise ParameterError(f"--model {name}: only {those} learn from features", value=name)
     clock = Stopwatch()
     with clock:
-        learnt = arguments.read_ratings(output, train, columns, duplicates=model.duplicates)
-        ids = {"users": learnt.users, "items": learnt.items}
-        withheld = arguments.read_ratings(output, test, columns, duplicates=model.duplicates, **ids)
+        duplicates = model.duplicates
+        learnt = arguments.read_ratings(output, train, columns, duplicates=duplicates)
+        withheld = arguments.read_ratings(
+            output, test, columns, duplicates=duplicates, users=learnt.users, items=learnt.items
+        )
         features = feature_files.read(output, learnt, columns)
-    with output.status(WARM_UP):
-        warm_up(model)
+    with output.status(models.WARM_UP):
+        models.warm_up(model)
     with clock, FitProgress(output) as progress:
         model.fit(learnt, callbacks=[progress], **features)
     with clock, output.status("predicting"):
-        actual, mean = predictions(model, withheld)
-    train_actual, train_mean = predictions(model, getattr(model, "ratings_", learnt))
+        actual, mean = models.predictions(model, withheld)
+    train_actual, train_mean = models.predictions(model, getattr(model, "ratings_", learnt))
     with output.status("evaluating"):
         found = calibration(model, learnt, withheld)
     ranks = None
@@ -139,15 +129,15 @@ UNCALIBRATED = (
 """What is null for a model that does not predict distributions."""
 
 
-def calibration(model: Model, learnt: Ratings, withheld: Ratings) -> Calibration | None:
+def calibration(model: models.Model, learnt: Ratings, withheld: Ratings) -> Calibration | None:
     """Return the calibration of predictions, or None if the model predicts no distributions."""
     from hemf.evaluation import judge
     from hemf.evaluation.distribution import distinct_levels, is_scale
 
-    if not isinstance(model, Probabilistic):
+    if not isinstance(model, models.Probabilistic):
         return None
     users, items, actual = withheld.id_columns()
-    predicted = model.predict_distribution(users, items, **times_for(model, withheld))
+    predicted = model.predict_distribution(users, items, **models.times_for(model, withheld))
     levels = distinct_levels(learnt.by_user.values)
     return judge(actual, predicted, levels=levels if is_scale(levels) else None)
 

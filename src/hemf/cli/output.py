@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import typer
@@ -22,6 +22,7 @@ from hemf.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from hemf._files import FileState
     from hemf._typing import AnyArray, ArrowArray
@@ -129,14 +130,7 @@ class Output:
         self, headers: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()
     ) -> None:
         """Print a table; the columns in ``numbers`` are right-aligned."""
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for place, header in enumerate(headers):
-            if place in numbers:
-                table.add_column(header, justify="right", overflow="fold")
-            else:
-                table.add_column(header, overflow="fold")
+        table = empty_table(headers, numbers)
         for row in rows:
             table.add_row(*(printable(str(cell)) for cell in row))
         with self._page.capture() as drawn:
@@ -225,6 +219,19 @@ def _console(*, stderr: bool = False) -> Console:
     )
 
 
+def empty_table(
+    headers: Sequence[str], numbers: Sequence[int] = (), header_style: str = "bold"
+) -> Table:
+    """Return a table without lines and rows; the columns in ``numbers`` are right-aligned."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=header_style)
+    for place, header in enumerate(headers):
+        justify: Literal["left", "right"] = "right" if place in numbers else "left"
+        table.add_column(header, justify=justify, overflow="fold")
+    return table
+
+
 def printable(text: str) -> str:
     r"""Escape control characters, which terminals obey, other than line ends and tabs.
 
@@ -270,8 +277,7 @@ class Format(StrEnum):
 RowFormat = Annotated[
     Format | None,
     typer.Option(
-        "--format",
-        help="Format of the rows, all of them; csv unless stdout is a terminal.",
+        "--format", help="Format of the rows, all of them; csv unless stdout is a terminal."
     ),
 ]
 
@@ -291,8 +297,7 @@ def check_table_name(path: Path | None, format: Format | None = None) -> None:
     """
     if path is not None and format is None and path.suffix.lower() not in ENDINGS:
         raise DataError(
-            f"{path}: the name must end in .csv, .tsv, .jsonl, .parquet or .pq",
-            value=str(path),
+            f"{path}: the name must end in .csv, .tsv, .jsonl, .parquet or .pq", value=str(path)
         )
 
 
@@ -348,11 +353,8 @@ def columns_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[s
     >>> columns_of(("user", "mean"), [("ann", 1.5), ("bob", 2.0)])
     {'user': ['ann', 'bob'], 'mean': [1.5, 2.0]}
     """
-    columns: dict[str, list[object]] = {name: [] for name in names}
-    for row in rows:
-        for column, value in zip(columns.values(), row, strict=True):
-            column.append(value)
-    return columns
+    listed = list(rows)
+    return {name: [row[place] for row in listed] for place, name in enumerate(names)}
 
 
 def _json_lines(columns: Columns) -> Iterator[bytes]:
@@ -481,7 +483,7 @@ class FitProgress(LiveDisplay):
 
 
 def progress_bar(
-    title: str, done: int, total: int, left: str, *below: RenderableType
+    title: str, done: float, total: float, left: str, *below: RenderableType
 ) -> RenderableType:
     """Return a progress bar with other things below."""
     from rich.progress_bar import ProgressBar

@@ -10,13 +10,7 @@ import typer
 
 from hemf.cli import arguments
 from hemf.cli.arguments import READ, WRITTEN
-from hemf.cli.output import (
-    Document,
-    Output,
-    RowFormat,
-    check_table_name,
-    write_table,
-)
+from hemf.cli.output import Document, Output, RowFormat, check_table_name, write_table
 from hemf.errors import ParameterError
 
 SHOWN = 20  # pairs on a terminal
@@ -43,8 +37,7 @@ def predict(
     ] = None,
     format: RowFormat = None,
     columns: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns of user and item."),
+        str | None, typer.Option("--columns", metavar="A,B", help="Columns of user and item.")
     ] = None,
 ) -> None:
     """Predict the ratings of pairs.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +12,11 @@ import typer
 from hemf._files import library_version
 from hemf.cli.arguments import STANDARD
 from hemf.cli.models import Seed
-from hemf.cli.output import Document, Output
+from hemf.cli.output import Document, LiveDisplay, Output, duration, progress_bar
 from hemf.errors import DataError, DatasetError
 
 if TYPE_CHECKING:
     from hemf.experiments.plan import Entry, Plan, Task
-    from hemf.experiments.runner import Callback
 
 OUTPUT = Path("hemf-reproduce")
 
@@ -33,8 +31,7 @@ def reproduce(
         bool, typer.Option("--quick", help="Minutes, not hours: fewer splits, samples, methods.")
     ] = False,
     folder: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of results and report."),
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of results and report.")
     ] = OUTPUT,
     data: Annotated[
         Path | None,
@@ -70,7 +67,7 @@ def reproduce(
             output.remark(note)
     begin = time.perf_counter()
     try:
-        with _progress(output) as callback:
+        with RunProgress(output) as callback:
             run(planned, callback)
     except KeyboardInterrupt:
         output.remark(f"finished results are in {folder / RESULTS}; the same command continues")
@@ -97,47 +94,20 @@ def _check(folder: Path, data: Path | None) -> None:
         raise DataError(f"{data}: no such folder; --data takes one with data sets", value=str(data))
 
 
-@contextmanager
-def _progress(output: Output) -> Iterator[Callback]:
-    """Yield a callback that shows the present task, the progress of all, and the time left."""
-    from hemf.cli.output import SECONDS_BETWEEN_LINES, duration
+class RunProgress(LiveDisplay):
+    """Callback of a run that shows the present task, the progress of all, and the time left."""
 
-    begin = shown = time.monotonic()
-
-    def left(share: float) -> str:
-        if share <= 0.01:
-            return "time left not known yet"
-        return f"{duration((time.monotonic() - begin) * (1 - share) / share)} left"
-
-    if not output.live:
-
-        def remark(task: Task, share: float, word: str) -> None:
-            nonlocal shown
-            if time.monotonic() - shown >= 2 * SECONDS_BETWEEN_LINES:
-                shown = time.monotonic()
-                output.remark(f"{100 * share:3.0f} % · {left(share)} · {_name(task)} · {word}")
-
-        yield remark
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("{task.percentage:3.0f} %"),
-        BarColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=output.screen, transient=True) as bar:
-        row = bar.add_task("begins", total=1.0)
-
-        def update(task: Task, share: float, word: str) -> None:
-            text = f"{left(share)}  {_name(task)}  {word}"
-            bar.update(row, completed=share, description=text)
-
-        yield update
-
-
-def _name(task: Task) -> str:
-    return f"{task.found.name}, {task.protocol}, split {task.split}, {task.method.label}"
+    def __call__(self, task: Task, share: float, word: str) -> None:
+        """Show the task."""
+        left = "time left not known yet"
+        if share > 0.01:
+            left = f"{duration((time.monotonic() - self._begin) * (1 - share) / share)} left"
+        name = f"{task.found.name}, {task.protocol}, split {task.split}, {task.method.label}"
+        percent = f"{100 * share:3.0f} %"
+        self._show(
+            lambda: progress_bar(percent, share, 1.0, f"{left}  {name}  {word}"),
+            lambda: f"{percent} · {left} · {name} · {word}",
+        )
 
 
 def _document(

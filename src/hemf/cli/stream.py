@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hemf.cli import arguments
+from hemf.cli import arguments, models
 from hemf.cli.arguments import READ, WRITTEN
-from hemf.cli.models import (
-    STREAMING,
-    WARM_UP,
-    Model,
-    ModelOptions,
-    check_parameters,
-    parse_model,
-    parse_settings,
-    setting_name,
-    warm_up,
-)
 from hemf.cli.output import (
     Document,
     FitProgress,
@@ -33,6 +22,7 @@ from hemf.cli.output import (
     RowFormat,
     columns_of,
     duration,
+    empty_table,
     progress_bar,
 )
 from hemf.errors import DuplicateWarning
@@ -59,7 +49,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
-class StreamModels(ModelOptions):
+class StreamModels(models.ModelOptions):
     """Models and their parameters, options of the command."""
 
     history: Annotated[
@@ -74,7 +64,7 @@ class StreamModels(ModelOptions):
         typer.Option(
             "--model",
             metavar="NAME[:K=V,…]",
-            help=f"Model, hemf by default: {', '.join(STREAMING)}, with settings, as in "
+            help=f"Model, hemf by default: {', '.join(models.STREAMING)}, with settings, as in "
             "sgd:step=0.08; may be repeated.",
         ),
     ] = None
@@ -105,8 +95,7 @@ def stream(
         READ,
     ],
     batch_size: Annotated[
-        int,
-        typer.Option(help="Ratings predicted, then learnt, together; 1: one by one.", min=1),
+        int, typer.Option(help="Ratings predicted, then learnt, together; 1: one by one.", min=1)
     ] = 1,
     *,
     options: StreamModels,
@@ -132,10 +121,10 @@ def stream(
     those of a batch. --history and --set apply to the models that have such a parameter and no
     setting of their own for it.
     """
-    from hemf.report.model import check_plot_name
+    from hemf.report.model import check_plot_name, write_stream_plot
 
-    models, history = new_models(options), options.history
-    if history is not None and not any("history" in model.get_params() for _, model in models):
+    learners, history = new_models(options), options.history
+    if history is not None and not any("history" in model.get_params() for _, model in learners):
         output.remark(f"--history {history}: none of these models has a history")
     check_plot_name(plot)
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
@@ -145,17 +134,28 @@ def stream(
     runs: list[Run] = []
     interrupted = False
     try:
-        for name, model in models:
+        for name, model in learners:
             run(output, name, model, rows, batch_size, tested, runs)
     except KeyboardInterrupt:
         if not runs:
             raise
         interrupted = True
     summary = description(rows, batch_size, runs[0])
+    headers, figures = table(runs)
     if plot is not None:
-        draw(output, plot, runs, rows, Path(data).name, summary)
+        curves = [(done.row[0], done.curve) for done in runs]
+        titles = {"title": Path(data).name, "subtitle": summary}
+        with output.status(f"drawing {plot}"):
+            write_stream_plot(
+                plot, curves, start=rows.start, **titles, headers=headers, rows=figures
+            )
+
+    def show() -> None:
+        output.line(summary)
+        output.table(headers, figures, numbers=range(1, len(headers)))
+
     document = {
-        **(runs[0].document if len(models) == 1 else {}),
+        **(runs[0].document if len(learners) == 1 else {}),
         "order": rows.order,
         "batch_size": batch_size,
         "warm_start_ratings": rows.start,
@@ -166,7 +166,7 @@ def stream(
     names = [name for name in runs[0].document if name != "curve"]
     output.rows(
         columns_of(names, ([done.document[name] for name in names] for done in runs)),
-        lambda: show(output, summary, runs),
+        show,
         document=document,
         format=format,
     )
@@ -218,7 +218,7 @@ def ordered(read: Columns, chosen: RowOptions, seed: int) -> Rows:
 def run(
     output: Output,
     name: str,
-    model: Model,
+    model: models.Model,
     rows: Rows,
     batch_size: int,
     test: TestRows | None,
@@ -228,8 +228,8 @@ def run(
     from hemf.data.ratings import Ratings
     from hemf.evaluation import Prequential
 
-    with output.status(WARM_UP):
-        warm_up(model, online=True)
+    with output.status(models.WARM_UP):
+        models.warm_up(model, online=True)
     columns = rows.users, rows.items, rows.ratings
     if rows.start:
         beginning: tuple[object, ...] = tuple(column[: rows.start] for column in columns)
@@ -260,28 +260,28 @@ def run(
             runs.append(Run(row, stream.curve, measured(name, stream)))
 
 
-def new_models(options: StreamModels) -> list[tuple[str, Model]]:
+def new_models(options: StreamModels) -> list[tuple[str, models.Model]]:
     """Return unfitted models by their ``--model`` texts; all settings are checked."""
     texts, settings, history = options.model_names or ["hemf"], options.settings, options.history
 
-    def new(name: str, own: list[str]) -> Model:
-        return STREAMING[name].new(replace(options, settings=own))
+    def new(name: str, own: list[str]) -> models.Model:
+        return models.STREAMING[name].new(replace(options, settings=own))
 
-    parse_settings(settings)  # an error for what is not a setting
-    wanted = [parse_model(text, STREAMING) for text in texts]
+    models.parse_settings(settings)  # an error for what is not a setting
+    wanted = [models.parse_model(text, models.STREAMING) for text in texts]
     common = [*(settings or []), *([] if history is None else [f"history={history}"])]
     known = {name: new(name, []).get_params() for name, _ in wanted}
     for setting in settings or ():
-        if not any(setting_name(setting) in parameters for parameters in known.values()):
+        if not any(models.setting_name(setting) in parameters for parameters in known.values()):
             new(wanted[0][0], [setting])  # an error that lists parameters
-    models = []
+    learners = []
     for text, (name, own) in zip(texts, wanted, strict=True):
-        named = {setting_name(setting) for setting in own}
-        fitting = [s for s in common if setting_name(s) in known[name].keys() - named]
+        named = {models.setting_name(setting) for setting in own}
+        fitting = [s for s in common if models.setting_name(s) in known[name].keys() - named]
         model = new(name, [*map(quoted, [*fitting, *own])])
-        check_parameters(model, online=True)
-        models.append((text, model))
-    return models
+        models.check_parameters(model, online=True)
+        learners.append((text, model))
+    return learners
 
 
 def quoted(setting: str) -> str:
@@ -290,8 +290,8 @@ def quoted(setting: str) -> str:
     >>> quoted("history=none"), quoted("evb=none")
     ("history='none'", 'evb=none')
     """
-    is_mode = setting_name(setting) == "history" and setting.partition("=")[2].strip() == "none"
-    return "history='none'" if is_mode else setting
+    name, value = models.setting_name(setting), setting.partition("=")[2].strip()
+    return "history='none'" if (name, value) == ("history", "none") else setting
 
 
 def read_test(output: Output, test: str, columns: str | None, stream: Columns) -> TestRows:
@@ -350,32 +350,6 @@ def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     return headers, rows
 
 
-def draw(
-    output: Output, plot: Path, runs: Sequence[Run], rows: Rows, title: str, subtitle: str
-) -> None:
-    """Plot the curves of all models."""
-    from hemf.report.model import write_stream_plot
-
-    headers, figures = table(runs)
-    with output.status(f"drawing {plot}"):
-        write_stream_plot(
-            plot,
-            [(run.row[0], run.curve) for run in runs],
-            start=rows.start,
-            title=title,
-            subtitle=subtitle,
-            headers=headers,
-            rows=figures,
-        )
-
-
-def show(output: Output, summary: str, runs: Sequence[Run]) -> None:
-    """Print the measurements."""
-    headers, rows = table(runs)
-    output.line(summary)
-    output.table(headers, rows, numbers=range(1, len(headers)))
-
-
 LATENCIES_SHOWN = 50_000  # sample for live quantiles
 STREAM_FIGURES = ("RMSE", "last\n10,000", "ratings/s", "p50 µs", "p99 µs", "communities")
 """Headers of `stream_figures`."""
@@ -408,15 +382,12 @@ class StreamProgress(LiveDisplay):
         self._show(lambda: self._drawn(stream, place), line)
 
     def _drawn(self, stream: Prequential, place: str) -> RenderableType:
-        from rich.table import Table
         from rich.text import Text
 
         elapsed = time.monotonic() - self._begin
         left = elapsed / stream.ratings * (stream.length - stream.ratings)
-        figures = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        figures.add_column("model", overflow="fold")
-        for header in STREAM_FIGURES:
-            figures.add_column(header, justify="right", min_width=7)
+        headers = ("model", *STREAM_FIGURES)
+        figures = empty_table(headers, range(1, len(headers)), header_style="dim")
         for row in self._finished:
             figures.add_row(*row, style="dim")
         figures.add_row(self._name, *stream_figures(stream))

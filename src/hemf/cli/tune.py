@@ -6,23 +6,22 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hemf._files import file_lock
-from hemf.cli import arguments
+from hemf.cli import arguments, models
 from hemf.cli.arguments import WRITTEN
-from hemf.cli.models import (
-    MODELS,
-    WARM_UP,
-    ModelOptions,
-    parse_settings,
-    parse_value,
-    summary,
-    warm_up,
+from hemf.cli.output import (
+    Document,
+    FitProgress,
+    LiveDisplay,
+    Output,
+    RowFormat,
+    duration,
+    empty_table,
 )
-from hemf.cli.output import Document, FitProgress, LiveDisplay, Output, RowFormat, duration
 from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def tune(
         WRITTEN,
         ".html",
     ] = None,
-    options: ModelOptions,
+    options: models.ModelOptions,
     columns: arguments.ColumnNames = None,
     format: RowFormat = None,
 ) -> None:
@@ -110,7 +109,7 @@ def tune(
     from hemf.tuning.search import tune, write_tuning_plot
     from hemf.tuning.trial import check_space
 
-    fixed, space = parse_settings(options.settings), parse_tried(search.tried)
+    fixed, space = models.parse_settings(options.settings), parse_tried(search.tried)
     files = feature_files.by_name
     check_space(fixed, space, list(files))
     check_plot_name(plot)
@@ -124,22 +123,22 @@ def tune(
     features = feature_files.read(output, ratings, columns)
     moody = ratings.timestamps is not None and (space is None or "moods" in space)
     quick = ["moods=true"] if moody else []
-    with output.status(WARM_UP):
-        warm_up(MODELS["hemf"].new(replace(options, settings=quick)))
+    with output.status(models.WARM_UP):
+        models.warm_up(models.MODELS["hemf"].new(replace(options, settings=quick)))
     with TuneProgress(output, search.folds) as progress:
         found = tune(
             ratings,
             **features,
-            fixed=fixed,
-            space=space,
             metric=search.by.value,
             holdout=search.share,
             folds=search.folds,
+            rng=options.seed,
+            n_jobs=options.n_jobs,
+            fixed=fixed,
+            space=space,
             patience=search.patience,
             trials=search.trials,
             minutes=search.minutes,
-            rng=options.seed,
-            n_jobs=options.n_jobs,
             results=results,
             callback=progress,
         )
@@ -157,7 +156,7 @@ def tune(
             with FitProgress(output) as watch:
                 model = found.fit(callbacks=[watch])
             output.save_model(model_file, model)
-        document |= {"model": str(model_file), "fitted": summary(model)}
+        document |= {"model": str(model_file), "fitted": models.summary(model)}
     rows = [{**trial, "scores": list(trial["scores"])} for trial in document["trials"]]
     output.rows(
         {name: [row[name] for row in rows] for name in rows[0] if name != "curves"},
@@ -190,7 +189,7 @@ def parse_tried(tried: list[str] | None) -> dict[str, list[object]] | None:
                 value=text,
             )
         chosen = space.setdefault(name.strip().replace("-", "_"), [])
-        chosen += [parse_value(part) for part in parts]
+        chosen += [models.parse_value(part) for part in parts]
     return space
 
 
@@ -339,11 +338,7 @@ class TuneProgress(LiveDisplay):
         whole = Table.grid()
         if report.trials:
             headers, rows = table_rows(report.trials, "rmse", folds=self._folds)
-            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-            for place, header in enumerate(headers):
-                side: Literal["left", "right"]
-                side = "right" if place in numbers_in(headers) else "left"
-                table.add_column(header, justify=side, overflow="fold")
+            table = empty_table(headers, numbers_in(headers), header_style="dim")
             finished = [trial for trial in report.trials if trial.finished]
             best = min(finished, key=lambda trial: trial.score) if finished else None
             for trial, row in zip(report.trials, rows, strict=True):
