@@ -92,7 +92,7 @@ def on_terminal(hemf: Runner, monkeypatch: pytest.MonkeyPatch) -> Runner:
 
     def run(*arguments: object, **environment: str) -> Run:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        plain = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "300"}
+        plain = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "300", "LINES": "50"}
         return hemf(*arguments, **{**plain, **environment})
 
     return run
