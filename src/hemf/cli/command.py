@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self, get_type_hints
 
@@ -144,7 +145,6 @@ class StandardFiles:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._stack = ExitStack()
-        self._place: Path | None = None
         self._written: Path | None = None
         self._has_read = False
 
@@ -162,7 +162,7 @@ class StandardFiles:
         """Return an argument with ``-`` replaced by a temporary file."""
         if isinstance(value, list):
             return [self.replaced(entry, marks) for entry in value]
-        if READ in marks and isinstance(value, (str, Path)) and _is_pipe(value):
+        if READ in marks and isinstance(value, (str, Path)) and expand_home(value).is_fifo():
             with open(value, "rb") as pipe:
                 return type(value)(self._copy_of(pipe, str(value)))
         if WRITTEN in marks and str(value) == "/dev/stdout":
@@ -176,11 +176,9 @@ class StandardFiles:
             return type(value)(self._for_output(suffix))
         return value
 
+    @cached_property
     def _folder(self) -> Path:
-        if self._place is None:
-            folder = temporary_folder(Path(tempfile.gettempdir()))
-            self._place = self._stack.enter_context(folder)
-        return self._place
+        return self._stack.enter_context(temporary_folder(Path(tempfile.gettempdir())))
 
     def _copy_of_input(self) -> Path:
         if self._has_read:
@@ -197,7 +195,7 @@ class StandardFiles:
     def _copy_of(self, stream: BinaryIO, name: str) -> Path:
         from hemf.data.files import guess_suffix
 
-        copy = self._folder() / f"input-{len(self._output.aliases)}"
+        copy = self._folder / f"input-{len(self._output.aliases)}"
         with copy.open("wb") as file:
             shutil.copyfileobj(stream, file)
         with copy.open("rb") as file:
@@ -212,11 +210,7 @@ class StandardFiles:
             raise ParameterError(
                 f"{both} cannot both go to standard output; give the file a name", value=STANDARD
             )
-        self._written = self._folder() / f"output{suffix}"
+        self._written = self._folder / f"output{suffix}"
         self._output.aliases[str(self._written)] = "standard output"
         self._output.aside = True
         return self._written
-
-
-def _is_pipe(path: str | Path) -> bool:
-    return expand_home(path).is_fifo()

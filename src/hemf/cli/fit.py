@@ -11,7 +11,7 @@ from hemf._files import file_lock
 from hemf.cli import arguments
 from hemf.cli.arguments import WRITTEN
 from hemf.cli.models import MODELS, WARM_UP, ModelOptions, summary, warm_up
-from hemf.cli.output import FitProgress, Output
+from hemf.cli.output import Document, FitProgress, Output
 
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
@@ -59,13 +59,16 @@ def fit(
         output.save_model(model_file, model)
     if report is not None:
         with output.status(f"drawing {report}"):
-            model.report(report, title=Path(data).name, held_out=model.held_out_)
-    document = {**summary(model), "model": str(model_file), "report": report and str(report)}
-    output.result(document, lambda: _show(output, model, model_file, report))
+            write_report(report, model, title=Path(data).name, held_out=model.held_out_)
+    document: Document = {
+        **summary(model),
+        "model": str(model_file),
+        "report": report and str(report),
+    }
+    output.result(document, lambda: _show(output, document))
 
 
-def _show(output: Output, model: HeMF, model_file: Path, report: Path | None) -> None:
-    facts = summary(model)
+def _show(output: Output, facts: Document) -> None:
     output.line(
         f"{facts['ratings']:,} ratings of {facts['items']:,} items by {facts['users']:,} users"
     )
@@ -76,6 +79,6 @@ def _show(output: Output, model: HeMF, model_file: Path, report: Path | None) ->
     if facts["validation_rmse"] is not None:
         output.line(f"RMSE on held-out ratings {facts['validation_rmse']:.4f}")
     output.line(f"{facts['sweeps']} sweeps in {facts['seconds']:.1f} s")
-    output.line(f"model: {model_file}", style="bold")
-    if report is not None:
-        output.line(f"report: {report}", style="bold")
+    for written in ("model", "report"):
+        if facts[written] is not None:
+            output.line(f"{written}: {facts[written]}", style="bold")

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self, TypeAlias
 
 import numpy as np
 import typer
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
     from hemf._files import FileState
     from hemf._typing import AnyArray, ArrowArray
+    from hemf.baselines import EpochReport
+    from hemf.batch.callbacks import SweepReport
     from hemf.estimator import HeMF
+    from hemf.samplers import SampleReport
 
 
 UNLIMITED = 10_000  # columns, off a terminal
@@ -91,18 +94,14 @@ class Output:
         elif self.is_table(format):
             show()
         else:
-            self.write_rows(columns, format)
+            self.check_binary(format)
+            sys.stdout.flush()
+            write_rows(sys.stdout.buffer, columns, format or "csv")
+            sys.stdout.buffer.flush()
 
     def is_table(self, format: Format | None = None) -> bool:
         """Whether rows are shown as a table rather than written as a file."""
         return not self.json and (self.aside or (format is None and sys.stdout.isatty()))
-
-    def write_rows(self, columns: Columns, format: Format | None = None) -> None:
-        """Write all rows to stdout, as CSV by default."""
-        self.check_binary(format)
-        sys.stdout.flush()
-        write_rows(sys.stdout.buffer, columns, format or "csv")
-        sys.stdout.buffer.flush()
 
     def check_binary(self, format: Format | None) -> None:
         """Reject binary formats if the output is a terminal."""
@@ -407,22 +406,8 @@ SECONDS_BETWEEN_PICTURES = 0.125
 SECONDS_BEFORE_COUNTING = 2.0
 COUNTERS = {"sweep": "max_sweeps", "epoch": "epochs", "iteration": "iterations"}
 """Fields of reports: the number of steps done, and their total."""
-
-
-class Report(Protocol):
-    """Report of a fit, of whatever model; see `COUNTERS` for further fields."""
-
-    @property
-    def train_rmse(self) -> float:
-        """RMSE on the training ratings."""
-
-    @property
-    def validation_rmse(self) -> float | None:
-        """RMSE on held-out ratings."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
+Report: TypeAlias = "EpochReport | SampleReport | SweepReport"
+"""Report of a fit."""
 
 
 class LiveDisplay:

@@ -191,32 +191,32 @@ def _facts(model: HeMF, place: Path, batch_id: str) -> Document:
     }
 
 
-def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[AnyArray, ...]:
-    """Read pairs to remove, with their ratings unless the model keeps all ratings."""
-    from hemf.data.ratings import pairs_from_any
+def read_known(model: HeMF, path: Path, columns: str | None) -> tuple[AnyArray, ...]:
+    """Read users, items and ratings of a file; the model decides the type of ids."""
     from hemf.data.sources import read_columns
 
     chosen, known = arguments.parse_columns(columns), model.ratings_
-    if model.history == "full":
-        pairs = chosen and chosen[:2]
-        return pairs_from_any(path, pairs, users=known.users, items=known.items)
     read = read_columns(path, chosen, users=known.users, items=known.items)
     assert read.ratings is not None
     return read.users.decode(), read.items.decode(), read.ratings
+
+
+def read_removed(model: HeMF, path: Path, columns: str | None) -> tuple[AnyArray, ...]:
+    """Read pairs to remove, with their ratings unless the model keeps all ratings."""
+    from hemf.data.ratings import pairs_from_any
+
+    if model.history != "full":
+        return read_known(model, path, columns)
+    chosen, known = arguments.parse_columns(columns), model.ratings_
+    return pairs_from_any(path, chosen and chosen[:2], users=known.users, items=known.items)
 
 
 def read_previous(
     model: HeMF, path: Path, columns: str | None, rows: tuple[AnyArray, ...]
 ) -> list[float]:
     """Return the old value of each rating by a file of some of them, NaN for others."""
-    from hemf.data.sources import read_columns
-
-    known = model.ratings_
-    chosen = arguments.parse_columns(columns)
-    read = read_columns(path, chosen, users=known.users, items=known.items)
-    assert read.ratings is not None
-    pairs = zip(read.users.decode().tolist(), read.items.decode().tolist(), strict=True)
-    before = dict(zip(pairs, read.ratings.tolist(), strict=True))
+    users, items, ratings = (column.tolist() for column in read_known(model, path, columns))
+    before = dict(zip(zip(users, items, strict=True), ratings, strict=True))
     changed = list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
     strange = before.keys() - set(changed)
     if strange:
