@@ -59,7 +59,7 @@ def fit(
         output.save_model(model_file, model)
     if report is not None:
         with output.status(f"drawing {report}"):
-            write_report(report, model, title=Path(data).name, held_out=model.held_out_)
+            model.report(report, title=Path(data).name, held_out=model.held_out_)
     document: Document = {
         **summary(model),
         "model": str(model_file),
