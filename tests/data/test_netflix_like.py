@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hemf.data.datasets import netflix_like, netflix_like_blocks
 from hemf.data.netflix_like import _MOVIE_QUANTILES, _USER_QUANTILES, _counts
-from hemf.data.sampling import UnevenPairs
+from hemf.data.sampling import uneven_pairs
 from hemf.errors import ParameterError
 
 
@@ -78,7 +78,7 @@ def test_a_scale_outside_is_an_error(scale):
 @settings(max_examples=60, deadline=None)
 def test_uneven_pairs_are_distinct_and_inside(users, items, part, key):
     n = max(1, int(part * len(users) * len(items)))
-    u, i = UnevenPairs(np.array(users), np.array(items), n, key=key)(0, n)
+    u, i = uneven_pairs(np.array(users), np.array(items), n, key=key)(0, n)
     assert 0 <= u.min() <= u.max() < len(users)
     assert 0 <= i.min() <= i.max() < len(items)
     assert len(set(zip(u.tolist(), i.tolist(), strict=True))) == n
@@ -86,7 +86,7 @@ def test_uneven_pairs_are_distinct_and_inside(users, items, part, key):
 
 def test_both_sides_have_their_shares():
     weights = np.exp(np.linspace(0, 3, 2000))
-    u, i = UnevenPairs(weights, weights[::10], 20_000, key=1)(0, 20_000)
+    u, i = uneven_pairs(weights, weights[::10], 20_000, key=1)(0, 20_000)
     movies = np.bincount(i, minlength=200)
     np.testing.assert_allclose(movies, 20_000 * weights[::10] / weights[::10].sum(), atol=1.01)
     tenths = np.bincount(u, minlength=2000).reshape(10, 200).sum(axis=1)

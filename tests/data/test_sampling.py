@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hemf.data.sampling import DistinctPairs, Permutation, divide_by_weight, mix, uniforms
+from hemf.data.sampling import Permutation, distinct_pairs, divide_by_weight, mix, uniforms
 
 
 @given(size=st.integers(1, 5000), key=st.integers(0, 2**62))
@@ -79,7 +79,7 @@ def test_uniforms_are_uniform_and_never_at_the_ends():
 @settings(max_examples=60, deadline=None)
 def test_pairs_are_distinct_and_inside(users, items, part, popularity, key):
     n = max(1, int(part * users * items))
-    drawn = DistinctPairs(users, items, n, popularity=popularity, key=key)
+    drawn = distinct_pairs(users, items, n, popularity=popularity, key=key)
     u, i = drawn(0, n)
     assert len(u) == len(i) == n
     assert u.min() >= 0
@@ -92,7 +92,7 @@ def test_pairs_are_distinct_and_inside(users, items, part, popularity, key):
 def test_every_pair_is_equally_likely():
     counts = np.zeros((8, 6))
     for key in np.random.default_rng(1).integers(2**62, size=2000):
-        counts[DistinctPairs(8, 6, 12, popularity=0.0, key=int(key))(0, 12)] += 1
+        counts[distinct_pairs(8, 6, 12, popularity=0.0, key=int(key))(0, 12)] += 1
     assert counts.mean() == 500
     # Without replacement the counts vary a little less than independent ones would.
     assert stats.chi2.sf(((counts - 500) ** 2 / 375).sum(), df=47) > 1e-3
@@ -100,7 +100,7 @@ def test_every_pair_is_equally_likely():
 
 @pytest.mark.parametrize("popularity", [0.0, 0.7])
 def test_any_part_of_the_stream_can_be_asked_for(popularity):
-    drawn = DistinctPairs(300, 200, 9000, popularity=popularity, key=4)
+    drawn = distinct_pairs(300, 200, 9000, popularity=popularity, key=4)
     whole = drawn(0, 9000)
     pieces = [drawn(start, start + 1500) for start in range(0, 9000, 1500)]
     for column in (0, 1):
@@ -108,7 +108,7 @@ def test_any_part_of_the_stream_can_be_asked_for(popularity):
 
 
 def test_popular_items_have_their_share():
-    users, items = DistinctPairs(5000, 100, 20_000, popularity=1.0, key=2)(0, 20_000)
+    users, items = distinct_pairs(5000, 100, 20_000, popularity=1.0, key=2)(0, 20_000)
     counts = np.sort(np.bincount(items, minlength=100))[::-1]
     zipf = 1 / np.arange(1, 101)
     np.testing.assert_allclose(counts, 20_000 * zipf / zipf.sum(), atol=1)
@@ -116,7 +116,7 @@ def test_popular_items_have_their_share():
 
 
 def test_the_first_part_of_a_popular_stream_is_like_the_whole():
-    drawn = DistinctPairs(5000, 100, 20_000, popularity=1.0, key=2)
+    drawn = distinct_pairs(5000, 100, 20_000, popularity=1.0, key=2)
     whole = np.bincount(drawn(0, 20_000)[1], minlength=100)
     start = np.bincount(drawn(0, 4000)[1], minlength=100)
     assert stats.chisquare(start, whole / 5).pvalue > 1e-3

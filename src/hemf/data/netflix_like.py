@@ -25,7 +25,7 @@ import numpy as np
 
 from hemf._checks import check_number
 from hemf._typing import Float64Array
-from hemf.data.sampling import UnevenPairs
+from hemf.data.sampling import Pairs, uneven_pairs
 from hemf.data.synthetic import Block, Population, Seed, SyntheticRatings, plant
 
 NETFLIX_USERS = 480_189
@@ -75,7 +75,7 @@ def netflix_like_blocks(
     return people.blocks(n_ratings, block=block, pairs=pairs)
 
 
-def _shape(scale: float, rng: Seed) -> tuple[Population, int, UnevenPairs]:
+def _shape(scale: float, rng: Seed) -> tuple[Population, int, Pairs]:
     check_number("scale", scale, low=1e-5, high=1.0)
     n_users, n_items = (max(round(n * scale**0.5), 2) for n in (NETFLIX_USERS, NETFLIX_ITEMS))
     n_ratings = max(round(NETFLIX_RATINGS * scale), 1)
@@ -94,7 +94,7 @@ def _shape(scale: float, rng: Seed) -> tuple[Population, int, UnevenPairs]:
         levels=(1.0, 2.0, 3.0, 4.0, 5.0),
         rng=generator,
     )
-    pairs = UnevenPairs(
+    pairs = uneven_pairs(
         generator.permutation(_counts(_USER_QUANTILES, n_users)),
         generator.permutation(_counts(_MOVIE_QUANTILES, n_items)),
         n_ratings,

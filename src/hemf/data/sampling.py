@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
+from typing import TypeAlias
 
 import numpy as np
 
 from hemf._typing import AnyArray, Float64Array, Int32Array, Int64Array, UInt64Array
+
+Pairs: TypeAlias = Callable[[int, int], tuple[Int32Array, Int32Array]]
+"""Returns users and items of the pairs between two positions of a stream."""
 
 _EQUAL_GROUPS = 24  # of the users, except for the most active …
 _MOST_ACTIVE = 0.04  # … which are halved again and again, because their numbers differ most
@@ -14,44 +19,82 @@ _MARGIN_ROUNDS = 100
 _TOLERANCE = 1e-4  # rounding to integers changes more
 
 
-class UnevenPairs:
-    """A stream of ``n_ratings`` (user, item) pairs, all different, in random order.
+class GroupedPairs:
+    """A stream of distinct (user, item) pairs in random order, in constant memory.
 
-    Numbers of ratings of items are proportional to ``item_weights``, up to rounding. Users are in
-    groups of similar weight, and have on average the number of their group; which user of a group
-    rates an item is random. An active user rates a popular item only once, so a part of their
-    ratings goes to others. Memory does not grow with the number of ratings.
-
-    >>> pairs = UnevenPairs(np.array([1.0, 1, 4]), np.array([1.0, 3, 1, 1]), 6, key=5)
-    >>> users, items = pairs(0, 6)
-    >>> len(set(zip(users.tolist(), items.tolist()))), int(np.sum(items == 1))
-    (6, 3)
+    ``counts[j, g]`` is how many users of group g rate item j. Groups are consecutive ``users``, of
+    the given ``sizes``; which user of a group rates an item is random.
     """
 
     def __init__(
-        self, user_weights: Float64Array, item_weights: Float64Array, n_ratings: int, *, key: int
+        self, counts: Int64Array, users: Int32Array, sizes: Int64Array, *, key: int
     ) -> None:
-        self._by_weight = np.argsort(user_weights, kind="stable").astype(np.int32)
-        bounds = _group_bounds(len(user_weights))
-        sizes = np.diff(bounds)
-        groups = np.add.reduceat(user_weights[self._by_weight], bounds[:-1])
-        expected = _expected(item_weights, groups, sizes, n_ratings)
-        counts = _rounded(
-            expected, sizes, n_ratings, float(uniforms(key, np.zeros(1, np.uint64))[0])
-        )
-        self._order = Permutation(n_ratings, key)
+        self._users, self._sizes, self._firsts = users, sizes, np.cumsum(sizes) - sizes
         self._ends = np.cumsum(counts)
-        self._firsts, self._sizes = bounds[:-1], sizes
-        self._raters = Permutation(len(user_weights), key + 2)
+        self._order = Permutation(int(self._ends[-1]), key)
+        self._raters = Permutation(len(users), key + 2)
 
     def __call__(self, start: int, stop: int) -> tuple[Int32Array, Int32Array]:
         """Return users and items of the pairs at positions ``start`` to ``stop``."""
-        drawn = self._order(np.arange(start, stop, dtype=np.uint64)).astype(np.int64)
+        drawn = self._order(np.arange(start, stop)).astype(np.int64)
         cells = np.searchsorted(self._ends, drawn, side="right")  # of an item and a group
         within = drawn - np.where(cells > 0, self._ends[cells - 1], 0)
         items, groups = np.divmod(cells, len(self._sizes))
         places = self._raters(within, tweak=cells, sizes=self._sizes[groups]).astype(np.int64)
-        return self._by_weight[places + self._firsts[groups]], items.astype(np.int32)
+        return self._users[places + self._firsts[groups]], items.astype(np.int32)
+
+
+def distinct_pairs(
+    n_users: int, n_items: int, n_ratings: int, *, popularity: float, key: int
+) -> Pairs:
+    """Return a stream of ``n_ratings`` (user, item) pairs, all different, in random order.
+
+    With a ``popularity`` of 0 every pair is equally likely. Otherwise numbers of ratings of items
+    are proportional to ``1 / rank ** popularity`` of a random ranking, with at most one rating of
+    each user, and the users are random.
+
+    >>> pairs = distinct_pairs(4, 3, 12, popularity=0.0, key=5)
+    >>> users, items = pairs(0, 12)
+    >>> len(set(zip(users.tolist(), items.tolist())))
+    12
+    """
+    if popularity:
+        rank = Permutation(n_items, key + 1)(np.arange(n_items)) + np.uint64(1)
+        counts = divide_by_weight(rank.astype(np.float64) ** -popularity, n_ratings, most=n_users)
+        return GroupedPairs(
+            counts, np.arange(n_users, dtype=np.int32), np.array([n_users]), key=key
+        )
+    order = Permutation(n_users * n_items, key)
+
+    def equally_likely(start: int, stop: int) -> tuple[Int32Array, Int32Array]:
+        users, items = np.divmod(order(np.arange(start, stop)), np.uint64(n_items))
+        return users.astype(np.int32), items.astype(np.int32)
+
+    return equally_likely
+
+
+def uneven_pairs(
+    user_weights: Float64Array, item_weights: Float64Array, n_ratings: int, *, key: int
+) -> Pairs:
+    """Return a stream of ``n_ratings`` distinct pairs, of users and items of unequal weight.
+
+    Numbers of ratings of items are proportional to ``item_weights``, up to rounding. Users are in
+    groups of similar weight, and have on average the number of their group. An active user rates a
+    popular item only once, so a part of their ratings goes to others.
+
+    >>> pairs = uneven_pairs(np.array([1.0, 1, 4]), np.array([1.0, 3, 1, 1]), 6, key=5)
+    >>> users, items = pairs(0, 6)
+    >>> len(set(zip(users.tolist(), items.tolist()))), int(np.sum(items == 1))
+    (6, 3)
+    """
+    by_weight = np.argsort(user_weights, kind="stable").astype(np.int32)
+    bounds = _group_bounds(len(user_weights))
+    sizes = np.diff(bounds)
+    group_weights = np.add.reduceat(user_weights[by_weight], bounds[:-1])
+    expected = _expected(item_weights, group_weights, sizes, n_ratings)
+    chance = float(uniforms(key, np.zeros(1, np.uint64))[0])
+    counts = _rounded(expected, sizes, n_ratings, chance)
+    return GroupedPairs(counts, by_weight, sizes, key=key)
 
 
 def _group_bounds(n_users: int) -> Int64Array:
@@ -63,10 +106,7 @@ def _group_bounds(n_users: int) -> Int64Array:
 
 
 def _expected(
-    item_weights: Float64Array,
-    group_weights: Float64Array,
-    sizes: Int64Array,
-    n_ratings: int,
+    item_weights: Float64Array, group_weights: Float64Array, sizes: Int64Array, n_ratings: int
 ) -> Float64Array:
     """Return the expected ratings of every item by every group, with the wanted sums.
 
@@ -165,10 +205,7 @@ class Permutation:
         )
 
     def __call__(
-        self,
-        positions: AnyArray,
-        tweak: AnyArray | None = None,
-        sizes: AnyArray | None = None,
+        self, positions: AnyArray, tweak: AnyArray | None = None, sizes: AnyArray | None = None
     ) -> UInt64Array:
         """Return the numbers at the given positions."""
         numbers = np.asarray(positions).astype(np.uint64)
@@ -196,48 +233,6 @@ class Permutation:
             moving -= np.where(moving >= edge, edge, np.uint64(0))
             still, moving = moving, still
         return still * edge + moving
-
-
-class DistinctPairs:
-    """A stream of ``n_ratings`` (user, item) pairs, all different, in random order.
-
-    With a ``popularity`` of 0 every pair is equally likely. Otherwise numbers of ratings of items
-    are proportional to ``1 / rank ** popularity`` of a random ranking, with at most one rating of
-    each user, and the users are random. Memory does not grow with the number of ratings.
-
-    >>> pairs = DistinctPairs(4, 3, 12, popularity=0.0, key=5)
-    >>> users, items = pairs(0, 12)
-    >>> len(set(zip(users.tolist(), items.tolist())))
-    12
-    """
-
-    def __init__(
-        self, n_users: int, n_items: int, n_ratings: int, *, popularity: float, key: int
-    ) -> None:
-        self._n_items = n_items
-        if popularity == 0:
-            self._order = Permutation(n_users * n_items, key)
-            self._ends = None
-        else:
-            rank = Permutation(n_items, key + 1)(np.arange(n_items)) + np.uint64(1)
-            weights = rank.astype(np.float64) ** -popularity
-            self._order = Permutation(n_ratings, key)
-            self._ends = np.cumsum(divide_by_weight(weights, n_ratings, most=n_users)).astype(
-                np.uint64
-            )
-            self._raters = Permutation(n_users, key + 2)
-
-    def __call__(self, start: int, stop: int) -> tuple[Int32Array, Int32Array]:
-        """Return users and items of the pairs at positions ``start`` to ``stop``."""
-        drawn = self._order(np.arange(start, stop, dtype=np.uint64))
-        if self._ends is None:
-            users, items = np.divmod(drawn, np.uint64(self._n_items))
-            return users.astype(np.int32), items.astype(np.int32)
-        # The item that owns position `drawn`, and the position among its own.
-        items = np.searchsorted(self._ends, drawn, side="right")
-        begins = np.concatenate(([np.uint64(0)], self._ends))[items]
-        users = self._raters(drawn - begins, tweak=items)
-        return users.astype(np.int32), items.astype(np.int32)
 
 
 def divide_by_weight(weights: Float64Array, total: int, *, most: int) -> Int64Array:

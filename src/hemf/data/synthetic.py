@@ -7,7 +7,7 @@ means are placed rather than drawn, so that the separation of the communities ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -17,14 +17,12 @@ from scipy.special import ndtri
 
 from hemf._checks import check_int, check_number, check_value
 from hemf._typing import AnyArray, ArrowTable, Float32Array, Float64Array, Int32Array, Int64Array
-from hemf.data.sampling import DistinctPairs, divide_by_weight, uniforms
+from hemf.data.sampling import Pairs, distinct_pairs, divide_by_weight, uniforms
 from hemf.errors import ParameterError
 
 Seed: TypeAlias = int | np.random.Generator | None
 Block: TypeAlias = tuple[Int32Array, Int32Array, Float32Array]
 """Users, items and ratings of some rows."""
-Pairs: TypeAlias = Callable[[int, int], tuple[Int32Array, Int32Array]]
-"""Returns users and items of the pairs between two positions of a stream."""
 
 _CHUNK = 1 << 14  # ratings computed at a time, so that their factors stay in the cache
 
@@ -87,7 +85,7 @@ class Population:
 
     def _blocks(self, n_ratings: int, block: int, pairs: Pairs | None) -> Iterator[Block]:
         if pairs is None:
-            pairs = DistinctPairs(
+            pairs = distinct_pairs(
                 self.n_users, self.n_items, n_ratings, popularity=self.popularity, key=self.key
             )
         for start in range(0, n_ratings, block):
