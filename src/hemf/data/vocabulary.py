@@ -57,25 +57,13 @@ class CodedIds:
         >>> coded.codes.tolist(), list(coded.distinct)
         ([0, 1, 0], ['bob', 'eve'])
         """
-        chosen = self.codes[part]
-        codes, used = _number(chosen, len(self.distinct))
-        is_array = isinstance(self.distinct, np.ndarray)
-        return CodedIds(codes, self.distinct[used] if is_array else self.distinct.take(used))
+        codes, used = _number(self.codes[part], len(self.distinct))
+        return CodedIds(codes, self.distinct.take(used))
 
     def decode(self) -> AnyArray:
         """Return the column as an int64 or object array."""
         decoded: AnyArray = as_array(self.distinct)[self.codes]
         return decoded
-
-
-class _InvalidIdError(Exception):
-    """An unusable id; becomes a DataError once its row in the input is known."""
-
-    def __init__(self, position: int, value: object, reason: str) -> None:
-        super().__init__(reason)
-        self.position = position
-        self.value = value
-        self.reason = reason
 
 
 def factorise(ids: IdsLike, what: str = "id") -> CodedIds:
@@ -98,10 +86,7 @@ def factorise(ids: IdsLike, what: str = "id") -> CodedIds:
         coded = _factorise_by_table(ids)
         if coded is not None:
             return coded
-    try:
-        return _factorise(as_column(ids, what))
-    except _InvalidIdError as bad:
-        raise row_error(what, bad.value, bad.position, bad.reason) from None
+    return _factorise(as_column(ids, what), what)
 
 
 def as_array(distinct: DistinctIds) -> AnyArray:
@@ -111,24 +96,24 @@ def as_array(distinct: DistinctIds) -> AnyArray:
     return np.asarray(distinct.to_numpy(zero_copy_only=False), dtype=object)
 
 
-def _factorise(column: AnyArray | ArrowArray) -> CodedIds:
+def _factorise(column: AnyArray | ArrowArray, what: str) -> CodedIds:
     if isinstance(column, np.ndarray):
-        return _factorise_objects(column)
+        return _factorise_objects(column, what)
 
     import pyarrow as pa
 
     if len(column) == 0:
         return CodedIds(np.empty(0, np.int32), np.empty(0, np.int64))
     if column.null_count:
-        raise _missing_id(first_null(column), None)
+        raise _missing_id(what, None, first_null(column))
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _factorise_dictionary(column)
+        return _factorise_dictionary(column, what)
     if pa.types.is_floating(kind):
         numbers = to_numpy(column).astype(np.float64) + 0.0  # -0.0 and 0.0 are one id
         missing = np.isnan(numbers)
         if missing.any():
-            raise _missing_id(int(missing.argmax()), float("nan"))
+            raise _missing_id(what, float("nan"), int(missing.argmax()))
         codes, distinct = _encode(_chunked(pa.array(numbers)))
         values = to_numpy(distinct)
         whole = (np.floor(values) == values) & (np.abs(values) <= _MAX_EXACT_FLOAT)
@@ -141,7 +126,8 @@ def _factorise(column: AnyArray | ArrowArray) -> CodedIds:
     if is_text(kind):
         codes, distinct = _encode(column)
         return CodedIds(codes, distinct.cast(pa.large_string()))
-    return _factorise_objects(np.fromiter(_to_python_ids(column), object, count=len(column)))
+    values = _to_python_ids(column, what)
+    return _factorise_objects(np.fromiter(values, object, count=len(values)), what)
 
 
 def _factorise_by_table(ids: AnyArray) -> CodedIds | None:
@@ -167,24 +153,22 @@ def _number(places: Int64Array | Int32Array, size: int) -> tuple[Int32Array, Int
     return number[first], places[is_first].astype(np.int64, copy=False)
 
 
-def _factorise_dictionary(column: ArrowArray) -> CodedIds:
+def _factorise_dictionary(column: ArrowArray, what: str) -> CodedIds:
     """Factorise a dictionary column; its entries may be unused, unordered, null or repeated."""
     import pyarrow as pa
 
     chunks = [chunk for chunk in column.unify_dictionaries().chunks if len(chunk)]
     codes, used = _encode(pa.chunked_array([chunk.indices for chunk in chunks]))
     values = chunks[-1].dictionary.take(used)
-    try:
-        inner = _factorise(_chunked(values))
-    except _InvalidIdError as bad:
-        first_row = int((codes == bad.position).argmax())
-        raise _InvalidIdError(first_row, bad.value, bad.reason) from None
-    if len(inner.distinct) == len(values):
-        return CodedIds(codes, inner.distinct)
-    return CodedIds(inner.codes[codes], inner.distinct)
+    with suppress(DataError):
+        inner = _factorise(_chunked(values), what)
+        is_same = len(inner.distinct) == len(values)
+        return CodedIds(codes if is_same else inner.codes[codes], inner.distinct)
+    # Of the decoded column, the error names the row.
+    return _factorise(_chunked(values.take(pa.array(codes))), what)
 
 
-def _factorise_objects(values: AnyArray) -> CodedIds:
+def _factorise_objects(values: AnyArray, what: str) -> CodedIds:
     index: dict[object, int] = {}
     codes = np.empty(len(values), np.int32)
     for position, value in enumerate(values):
@@ -192,10 +176,10 @@ def _factorise_objects(values: AnyArray) -> CodedIds:
             code = index.get(value)
         except TypeError:
             reason = "is not hashable; use a number, a string or a tuple"
-            raise _InvalidIdError(position, value, reason) from None
+            raise row_error(what, value, position, reason) from None
         if code is None:
             if is_missing(value):
-                raise _missing_id(position, value)
+                raise _missing_id(what, value, position)
             code = len(index)
             # NumPy scalars become Python values, but dates would lose their unit.
             is_date = isinstance(value, (np.datetime64, np.timedelta64))
@@ -213,7 +197,7 @@ def _encode(column: ArrowArray) -> tuple[Int32Array, ArrowArray]:
     return to_numpy(codes), chunks[-1].dictionary
 
 
-def _to_python_ids(column: ArrowArray) -> list[object]:
+def _to_python_ids(column: ArrowArray, what: str) -> list[object]:
     """Return an Arrow column as Python values; Arrow has times and dates that Python lacks."""
     import pyarrow as pa
 
@@ -222,7 +206,7 @@ def _to_python_ids(column: ArrowArray) -> list[object]:
         if fine.any():  # Python would drop the nanoseconds and merge different ids
             row = int(fine.argmax())
             reason = "has nanoseconds, which Python's times have not; convert the column to text"
-            raise _InvalidIdError(row, to_python(column[row]), reason)
+            raise row_error(what, to_python(column[row]), row, reason)
     try:
         values: list[object] = column.to_pylist()
     except (ValueError, OverflowError):
@@ -231,7 +215,7 @@ def _to_python_ids(column: ArrowArray) -> list[object]:
                 value.as_py()
             except (ValueError, OverflowError) as error:
                 reason = f"cannot be an id ({error}); convert the column of {column.type} to text"
-                raise _InvalidIdError(row, to_python(value), reason) from None
+                raise row_error(what, to_python(value), row, reason) from None
         raise
     return values
 
@@ -249,8 +233,8 @@ def _integers_or_objects(values: list[object]) -> AnyArray:
     return np.fromiter(values, object, count=len(values))
 
 
-def _missing_id(position: int, value: object) -> _InvalidIdError:
-    return _InvalidIdError(position, value, "is missing; drop or fill such rows first")
+def _missing_id(what: str, value: object, row: int) -> DataError:
+    return row_error(what, value, row, "is missing; drop or fill such rows first")
 
 
 # -- Arrow columns -------------------------------------------------------------------------------
@@ -270,19 +254,16 @@ def as_column(values: IdsLike, what: str = "column") -> AnyArray | ArrowArray:
         )
     if not isinstance(values, (np.ndarray, list, tuple)):
         values = _from_library(values)
-    if not isinstance(values, np.ndarray):
-        if not isinstance(values, (list, tuple)):
-            return _validated(values, what)  # Arrow
-        return _from_objects(values)
-    if values.ndim != 1:
-        raise DataError(f"{what}: expected one dimension, got shape {values.shape}")
-    if values.dtype.kind in "iufU" and len(values) > _SMALL:
-        import pyarrow as pa
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise DataError(f"{what}: expected one dimension, got shape {values.shape}")
+        if values.dtype.kind in "iufU" and len(values) > _SMALL:
+            import pyarrow as pa
 
-        native = values.astype(values.dtype.newbyteorder("="), copy=False)
-        return _chunked(pa.array(native))
-    # tolist() turns NumPy's dates into integers, so they stay scalars.
-    return _from_objects(list(values) if values.dtype.kind in "mM" else values.tolist())
+            return _chunked(pa.array(values.astype(values.dtype.newbyteorder("="), copy=False)))
+        # tolist() turns NumPy's dates into integers, so they stay scalars.
+        values = list(values) if values.dtype.kind in "mM" else values.tolist()
+    return _from_objects(values) if isinstance(values, (list, tuple)) else _validated(values, what)
 
 
 def _from_library(values: IdsLike) -> IdsLike:
@@ -386,12 +367,9 @@ class _Table:
     @classmethod
     def of(cls, ids: Int64Array, room: int = 0) -> _Table | None:
         """Return a table of ids with ``room`` on both sides; None if they are too far apart."""
-        if not len(ids):
-            return None
         low, high = int(ids.min()), int(ids.max())
-        if max(-low, high) > _MAX_TABLE_ID:
-            return None
-        if high - low > _PLACES_PER_ID * len(ids) + _FREE_PLACES:
+        places = _PLACES_PER_ID * len(ids) + _FREE_PLACES
+        if max(-low, high) > _MAX_TABLE_ID or high - low > places:
             return None
         offset, rows = low - 1 - room, np.full(high - low + 3 + 2 * room, -1)
         rows[ids - offset] = np.arange(len(ids))
@@ -465,6 +443,12 @@ class Vocabulary:
         view.flags.writeable = False
         return view
 
+    @property
+    def _integers(self) -> Int64Array | None:
+        """The id of each row if all ids are integers, else None."""
+        buffer = self._buffer
+        return buffer[: self._size] if buffer is not None and buffer.dtype == np.int64 else None
+
     def rows(self, ids: IdsLike) -> Int64Array:
         """Return the row number of each id, -1 for unknown ids."""
         is_array = type(ids) is np.ndarray and ids.ndim == 1  # a masked array may lack ids
@@ -512,9 +496,7 @@ class Vocabulary:
         >>> Vocabulary(["Matrix", "Alien", "matrx"]).similar("matrix")
         ['Matrix', 'matrx']
         """
-        if self._n_searches >= _MAX_SEARCHES or not self._size or not _is_utf8(text):
-            return []
-        if self._text is None and self._objects().dtype != object:
+        if self._n_searches >= _MAX_SEARCHES or self._integers is not None or not _is_utf8(text):
             return []
         self._n_searches += 1
         import pyarrow as pa
@@ -548,9 +530,7 @@ class Vocabulary:
 
     def mark(self) -> Callable[[], None]:
         """Return a function that removes all ids added after this call."""
-        size, buffer, text = self._size, self._buffer, self._text
-        index, table = self._index, self._table
-        n_lookups, n_searches = self._n_lookups, self._n_searches
+        before, size, index, table = vars(self).copy(), self._size, self._index, self._table
 
         def undo() -> None:
             if self._size != size:
@@ -559,35 +539,26 @@ class Vocabulary:
                 if index is not None:
                     for id in [id for id, row in index.items() if row >= size]:
                         index.pop(id, None)
-            self._buffer, self._text, self._index, self._table = buffer, text, index, table
-            self._n_lookups, self._n_searches = n_lookups, n_searches
-            self._size = size  # last: an interrupted undo can be repeated
+            vars(self).update(before)  # last: an interrupted undo can be repeated
 
         return undo
 
     def _find(self, distinct: DistinctIds) -> Int64Array:
         """Return the row of each distinct id, or -1."""
         self._prepare(len(distinct))
-        is_array = isinstance(distinct, np.ndarray)
-        are_integers = is_array and distinct.dtype == np.int64
-        if self._table is not None and are_integers:
-            return self._table.find(distinct)
-        if len(distinct) * (_BULK if self._index is None else 1) >= self._size:
-            known = self._text
-            if is_array:
-                buffer = self._buffer
-                both = are_integers and buffer is not None and buffer.dtype == np.int64
-                known = buffer[: self._size] if both and buffer is not None else None
-            if known is not None:
-                import pyarrow as pa
-                import pyarrow.compute as pc
+        known = self._text  # if it may hold ids of this type
+        if isinstance(distinct, np.ndarray):
+            known = self._integers if distinct.dtype == np.int64 else None
+            if self._table is not None and distinct.dtype == np.int64:
+                return self._table.find(distinct)
+        if known is None or len(distinct) * (_BULK if self._index is None else 1) < self._size:
+            return self._find_in_index(as_array(distinct))
 
-                wanted = pa.array(distinct) if is_array else distinct
-                values = pa.array(known) if is_array else known
-                found = pc.index_in(wanted, value_set=values).fill_null(-1)
-                rows: Int64Array = found.to_numpy(zero_copy_only=False).astype(np.int64)
-                return rows
-        return self._find_in_index(as_array(distinct))
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.index_in(pa.array(distinct), value_set=pa.array(known)).fill_null(-1)
+        return to_numpy(found).astype(np.int64)
 
     def _prepare(self, n: int) -> None:
         """Build a table or an index if n ids are few, or many have been looked up by now."""
@@ -595,8 +566,8 @@ class Vocabulary:
         if not self._size or self._table is not None or self._index is not None:
             return
         if self._n_lookups >= _INDEX_AFTER * self._size or n * _BULK < self._size:
-            if self._buffer is not None and self._buffer.dtype == np.int64:
-                self._table = _Table.of(self._buffer[: self._size])
+            if self._integers is not None:
+                self._table = _Table.of(self._integers)
             if self._table is None:
                 self._rows_by_id()
 
