@@ -12,20 +12,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from hemf._checks import check_choice
-from hemf._typing import (
-    AnyArray,
-    Array,
-    BoolArray,
-    Float64Array,
-    Int32Array,
-    Int64Array,
-    RatingsLike,
-)
+from hemf._typing import AnyArray, Array, BoolArray, Int32Array, Int64Array, RatingsLike
 from hemf.data.sources import ColumnChoice, Columns, downcast, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
-
-_DUPLICATES = ("last", "error", "mean")
 
 
 class ReadOptions(TypedDict, total=False):
@@ -131,7 +121,7 @@ class Ratings:
         Ratings(2 users, 1 items, 2 ratings)
 
         """
-        check_choice("duplicates", duplicates, _DUPLICATES)
+        check_choice("duplicates", duplicates, ("last", "error", "mean"))
         if isinstance(data, Ratings):
             _reject_choice(columns)
             if users is None and items is None:
@@ -422,9 +412,7 @@ def _index_arrays(compressed: sp.csr_array | sp.csc_array) -> tuple[Int64Array, 
 
 def _filter_indptr(indptr: Int64Array, keep: BoolArray) -> Int64Array:
     """Return the row boundaries after entries outside ``keep`` are removed."""
-    before = np.zeros(len(keep) + 1, np.int64)
-    np.cumsum(keep, out=before[1:])
-    return before[indptr]
+    return np.concatenate([[0], np.cumsum(keep)])[indptr]
 
 
 # -- pairs rated twice ---------------------------------------------------------------------------
@@ -438,37 +426,37 @@ def resolve_duplicates(
     duplicates: str,
     times: Int64Array | None = None,
 ) -> tuple[CodedIds, CodedIds, Array, Array, Int64Array | None]:
-    """Return each pair of a batch once, with its earlier rating ``before`` and its last time.
+    """Return the last rating of each pair of a batch, with ``before`` of the pair's first one.
 
+    ``duplicates`` is "error" or "last".
+
+    >>> import warnings
     >>> from hemf.data.vocabulary import factorise
     >>> users, items = factorise(["al", "bo", "al"]), factorise(["tea", "tea", "tea"])
     >>> values, nan = np.float32([5, 3, 4]), np.full(3, np.nan, np.float32)
-    >>> users, _, values, _, _ = resolve_duplicates(users, items, values, nan, "mean")
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     users, _, values, _, _ = resolve_duplicates(users, items, values, nan, "last")
     >>> users.decode().tolist(), values.tolist()
-    (['bo', 'al'], [3.0, 4.5])
+    (['bo', 'al'], [3.0, 4.0])
     """
     key = users.codes.astype(np.int64) * len(items.distinct) + items.codes
-    ascending = np.sort(key)
-    if not (ascending[1:] == ascending[:-1]).any():
+    by_pair = np.argsort(key, kind="stable")
+    is_first = np.diff(key[by_pair], prepend=-1) > 0
+    if is_first.all():
         return users, items, values, before, times
-    _, first, inverse, counts = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
-    )
-    rows = np.flatnonzero(inverse == int(np.flatnonzero(counts > 1)[0]))[:2].tolist()
+    second = int(is_first.argmin())
+    rows = by_pair[[second - 1, second]].tolist()
     pair = (users.decode().item(rows[0]), items.decode().item(rows[0]))
-    _report_duplicates(duplicates, key.size - first.size, pair, rows, "that is in the batch twice")
-    last = np.full(first.size, -1)
-    np.maximum.at(last, inverse, np.arange(key.size))
-    kept = np.sort(last)
-    if duplicates == "mean":
-        means = np.bincount(inverse, values.astype(np.float64)) / counts
-        values = means[inverse]
+    _report_duplicates(duplicates, int((~is_first).sum()), pair, rows, "that is in the batch twice")
+    first, last = by_pair[is_first], by_pair[np.append(is_first[1:], True)]
+    order = np.argsort(last)
+    first, last = first[order], last[order]
     return (
-        replace(users, codes=users.codes[kept]),
-        replace(items, codes=items.codes[kept]),
-        values[kept],
-        before[first][inverse][kept],
-        None if times is None else times[kept],
+        replace(users, codes=users.codes[last]),
+        replace(items, codes=items.codes[last]),
+        values[last],
+        before[first],
+        None if times is None else times[last],
     )
 
 
@@ -482,12 +470,11 @@ def average_duplicates(
     )
     if first.size == key.size:
         return users, items, values, times
-    means: Float64Array = np.bincount(inverse, values) / counts
     if times is not None:
         latest = np.full(first.size, np.iinfo(np.int64).min)
         np.maximum.at(latest, inverse, times)
         times = latest
-    return users[first], items[first], means, times
+    return users[first], items[first], np.bincount(inverse, values) / counts, times
 
 
 def _report_duplicates(
