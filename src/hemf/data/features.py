@@ -16,7 +16,6 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from hemf._files import expand_home
 from hemf._typing import AnyArray, FeaturesLike, Float64Array, FrameLike, IdsLike, Int64Array
 from hemf.data.files import Source, open_file
 from hemf.data.sources import id_column, infer_text_ids, is_number
@@ -94,8 +93,7 @@ def _from_matrix(ids: IdsLike, matrix: FeaturesLike, where: str) -> FeatureTable
 
 
 def _from_mapping(rows: Mapping[object, FeaturesLike], where: str) -> FeatureTable:
-    ids = np.empty(len(rows), object)
-    ids[:] = list(rows)
+    ids = np.fromiter(rows, object, count=len(rows))
     values = list(rows.values())
     if any(isinstance(row, Mapping) for row in values):
         if not all(isinstance(row, Mapping) for row in values):
@@ -245,11 +243,10 @@ def _checked(table: FeatureTable, side: str) -> FeatureTable:
     if sp.issparse(table.numbers) and missing.any():
         reason = "holds NaN in its features; in a sparse matrix, leave out what is missing"
         raise error(int(entries.row[missing][0]), reason)
-    rows = Vocabulary().add(table.ids)
-    first = np.unique(rows, return_index=True)[1]
-    if first.size < rows.size:
-        again = int(np.setdiff1d(np.arange(rows.size), first)[0])
-        raise error(again, f"has features already; give each {side} one row")
+    # New ids are numbered in order, so the first number out of order is of a repeated id.
+    repeated = Vocabulary().add(table.ids) != np.arange(len(table.ids))
+    if repeated.any():
+        raise error(int(repeated.argmax()), f"has features already; give each {side} one row")
     return table
 
 
@@ -264,11 +261,7 @@ _MANY_ROWS = 50  # text that differs in each of so many rows is a name
 
 
 def read_feature_file(
-    path: str | Path,
-    side: str,
-    *,
-    known: Vocabulary | None = None,
-    column: str | int | None = None,
+    path: str | Path, side: str, *, known: Vocabulary | None = None, column: str | int | None = None
 ) -> FeatureTable:
     r"""Read features from CSV, TSV, Parquet or MovieLens files.
 
@@ -282,12 +275,11 @@ def read_feature_file(
     >>> table.ids.tolist(), table.numbers.tolist(), table.labels
     (['ann', 'bob'], [[31.0], [45.0]], {'city': ['Rome', '']})
     """
-    path = expand_home(path)
 
     def has_names(fields: Sequence[str]) -> bool:
         return _id_place(fields, side, column) is not None or not any(map(is_number, fields))
 
-    source = open_file(path, has_names, n_ids=1)
+    source = open_file(Path(path), has_names, n_ids=1)
     try:
         return _read(source, side, known, column)
     except DataError as error:
@@ -353,16 +345,15 @@ def drop_unique_text(table: FeatureTable) -> tuple[FeatureTable, list[str]]:
     >>> list(rest.labels), dropped
     (['kind'], ['title'])
     """
-    dropped = [name for name, values in table.labels.items() if _all_differ(values)]
+
+    def all_differ(values: list[object]) -> bool:
+        texts = [value for value in values if value is not None and value != ""]
+        are_text = all(isinstance(text, str) for text in texts)
+        return are_text and len(set(texts)) == len(texts) >= _MANY_ROWS
+
+    dropped = [name for name, values in table.labels.items() if all_differ(values)]
     labels = {name: values for name, values in table.labels.items() if name not in dropped}
     return replace(table, labels=labels), dropped
-
-
-def _all_differ(values: list[object]) -> bool:
-    texts = [value for value in values if value is not None and value != ""]
-    if len(texts) < _MANY_ROWS or not all(isinstance(text, str) for text in texts):
-        return False
-    return len(set(texts)) == len(texts)
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -468,11 +459,9 @@ def labels_of(value: object, several: bool) -> list[Label]:
     if isinstance(value, str):
         texts = [part.strip() for part in value.split(_SEPARATOR)] if several else [value]
         return list(dict.fromkeys(text for text in texts if text))
-    parts = [value]
-    if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
-        parts = list(value)
-    if isinstance(value, set | frozenset):  # their order differs between processes
-        parts.sort(key=str)
+    parts = list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
+    if isinstance(value, set | frozenset):
+        parts = sorted(value, key=str)  # their order differs between processes
     plain = [part.item() if isinstance(part, np.generic) else part for part in parts]
     present = [part for part in plain if part is not None and part == part]  # not NaN
     return list(dict.fromkeys(part if isinstance(part, Label) else str(part) for part in present))

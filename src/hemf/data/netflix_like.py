@@ -60,10 +60,7 @@ def netflix_like(scale: float = 0.01, *, rng: Seed = 0) -> SyntheticRatings:
 
 
 def netflix_like_blocks(
-    scale: float = 1.0,
-    *,
-    block: int = 1_000_000,
-    rng: Seed = 0,
+    scale: float = 1.0, *, block: int = 1_000_000, rng: Seed = 0
 ) -> Iterator[Block]:
     """Yield the ratings of :func:`netflix_like`, ``block`` rows at a time, in constant memory.
 

@@ -6,7 +6,7 @@ They are drawn from planted populations, so that the event is known.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -130,7 +130,10 @@ def emerging(
     expected = people.expected(users, items)
     of_new = people.user_community[users] == (-1 if newest is None else newest)
     return EmergingStream(
-        **_rate(people, users, items, expected, generator),
+        users=users,
+        items=items,
+        ratings=_rate(people, expected, generator),
+        expected=expected,
         population=people,
         newest=newest,
         begins=int(of_new.argmax()) if of_new.any() else users.size,
@@ -194,7 +197,10 @@ def drifting(
     new = np.clip((np.arange(users.size) - begins + 1) / max(ends - begins, 1), 0.0, 1.0)
     expected = (1.0 - new) * before.expected(users, items) + new * after.expected(users, items)
     return DriftingStream(
-        **_rate(before, users, items, expected, generator),
+        users=users,
+        items=items,
+        ratings=_rate(before, expected, generator),
+        expected=expected,
         before=before,
         after=after,
         begins=begins,
@@ -211,10 +217,7 @@ def _limits(ratings_each: int | tuple[int, int], n_items: int) -> tuple[int, int
 
 
 def _delay_new(
-    arrivals: Int64Array,
-    is_new: BoolArray,
-    appears: float,
-    rng: np.random.Generator,
+    arrivals: Int64Array, is_new: BoolArray, appears: float, rng: np.random.Generator
 ) -> Int64Array:
     """Move users of the new community behind the first ones."""
     first = round(appears * len(arrivals))
@@ -241,23 +244,9 @@ def _pairs(
     return users, np.concatenate(chosen).astype(np.int32)
 
 
-class _Ratings(TypedDict):
-    users: Int32Array
-    items: Int32Array
-    ratings: Float32Array
-    expected: Float64Array
-
-
-def _rate(
-    people: Population,
-    users: Int32Array,
-    items: Int32Array,
-    expected: Float64Array,
-    rng: np.random.Generator,
-) -> _Ratings:
+def _rate(people: Population, expected: Float64Array, rng: np.random.Generator) -> Float32Array:
     noisy = expected + people.noise * rng.standard_normal(expected.size)
-    ratings = people.nearest_levels(noisy).astype(np.float32)
-    return {"users": users, "items": items, "ratings": ratings, "expected": expected}
+    return people.nearest_levels(noisy).astype(np.float32)
 
 
 def _move(people: Population, movers: Int64Array, rng: np.random.Generator) -> Population:
