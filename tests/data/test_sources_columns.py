@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from hemf.data.sources import is_header, locate
+from hemf.data.sources import Source, is_header, locate
 from hemf.errors import DataError, ParameterError
 
 
+def source(names, width, where):
+    return Source(names, width, lambda positions: [], where)
+
+
 def find(names, columns=None, *, rated=True):
-    return locate(names, len(names), columns, rated=rated, where="frame")
+    return locate(source(names, len(names), "frame"), columns, rated=rated)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_a_choice_that_makes_no_sense_is_a_parameter_error(columns):
 
 def test_nameless_columns_go_by_position():
     def find_in(width, columns=None, rated=True):
-        return locate(None, width, columns, rated=rated, where="array")
+        return locate(source(None, width, "array"), columns, rated=rated)
 
     assert find_in(3) == {"user": 0, "item": 1, "rating": 2}
     assert find_in(3, (1, 0, 2)) == {"user": 1, "item": 0, "rating": 2}
@@ -134,5 +138,5 @@ def test_a_first_line_of_names_is_told_from_one_of_data(line, columns, rated, ex
 )
 def test_a_name_that_several_columns_have_is_refused(names):
     with pytest.raises(DataError, match="2 columns are called"):
-        locate(names, 4, None, rated=True, where="ratings.csv")
-    assert locate(names, 4, (0, 2, 3), rated=True, where="ratings.csv")["item"] == 2
+        locate(source(names, 4, "ratings.csv"), None, rated=True)
+    assert locate(source(names, 4, "ratings.csv"), (0, 2, 3), rated=True)["item"] == 2

@@ -18,6 +18,8 @@ from hemf._checks import (
     check_choice,
     check_int,
     check_number,
+    check_range,
+    check_rating_range,
     check_rng,
     resolve_rating_range,
 )
@@ -34,8 +36,7 @@ from hemf.baselines.base import (
     parameter,
 )
 from hemf.batch.inputs import validation_pairs
-from hemf.data.pairs import Pairs, check_ratings_in_range
-from hemf.data.ratings import read_in_order
+from hemf.data.ratings import drop_unrated_ids, read_in_order
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError
@@ -220,7 +221,7 @@ class SGD(Baseline["Descent"]):
                 state, _ = self._new_state(Vocabulary(), Vocabulary())
             read = read_in_order(ratings, y, columns, users=state.users.ids, items=state.items.ids)
             values = np.array(read.ratings, np.float32)  # kernels take no views
-            check_ratings_in_range(values, self.rating_range)
+            check_range(check_rating_range(self.rating_range), values)
             seconds = np.empty(len(values)) if timed else None
             expected = state.stream(
                 self._schedule(), read.users, read.items, values, predict=predict, seconds=seconds

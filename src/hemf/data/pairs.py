@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from hemf._checks import check_choice, check_rating_range, check_rows
-from hemf._typing import OTHER, AnyArray, Array, BoolArray, IdsLike
+from hemf._checks import check_choice
+from hemf._typing import OTHER, AnyArray, BoolArray, IdsLike
 from hemf.data.ratings import pairs_from_any
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise, pair_up
 from hemf.errors import UnknownIdError, UnknownIdWarning, row_error, warn_caller
@@ -75,15 +75,6 @@ def find_pairs(
     return Pairs(user_rows, item_rows, is_single, user_ids, item_ids)
 
 
-def check_ratings_in_range(ratings: Array, rating_range: str | tuple[float, float] | None) -> None:
-    """Raise an error for the first rating outside ``rating_range``, if that is a pair."""
-    limits = check_rating_range(rating_range)
-    if isinstance(limits, tuple):
-        outside = (ratings < limits[0]) | (ratings > limits[1])
-        reason = f"is outside the rating_range {limits}; correct it, or choose a wider range"
-        check_rows("rating", ratings, outside, reason)
-
-
 # -- unknown ids ---------------------------------------------------------------------------------
 
 
@@ -101,10 +92,7 @@ class RequestedIds(NamedTuple):
     def sample(self) -> list[object]:
         """Return some different unknown ids; ids that are known but unrated are left out."""
         decoded = factorise(self.ids).decode()[self.unknown][: 10 * _SAMPLE].tolist()
-        ids = list(dict.fromkeys(decoded))[:_SAMPLE]
-        column = np.empty(len(ids), object)
-        column[:] = ids
-        return [id for id, row in zip(ids, self.own.rows(column), strict=True) if row < 0]
+        return [id for id in list(dict.fromkeys(decoded))[:_SAMPLE] if id not in self.own]
 
 
 def warn_of_unknown(*requested: RequestedIds, expected: bool = False) -> None:
@@ -118,7 +106,11 @@ def warn_of_unknown(*requested: RequestedIds, expected: bool = False) -> None:
     suspects = [one for one in suspects if samples[one.side]]
     if not suspects:
         return
-    if len(suspects) == len(requested) and _are_swapped(suspects, samples):
+    if (
+        len(suspects) == 2
+        and all(_most_in(samples[one.side], one.other) for one in suspects)
+        and _are_disjoint(suspects[0].own, suspects[0].other)
+    ):
         found = ["user and item look swapped; each is known as the other"]
     else:
         reasons = [_reason(one, samples[one.side]) for one in suspects]
@@ -154,12 +146,6 @@ def likely_reason(side: str, id: object, own: Vocabulary, other: Vocabulary) -> 
     "ids of users are numbers here: 196 is known, and '196' is text"
     """
     return _reason(RequestedIds(side, [id], np.array([True]), own, other), [id])
-
-
-def _are_swapped(suspects: Sequence[RequestedIds], samples: dict[str, list[object]]) -> bool:
-    if len(suspects) < 2 or not all(_most_in(samples[one.side], one.other) for one in suspects):
-        return False
-    return _are_disjoint(suspects[0].own, suspects[0].other)
 
 
 def _reason(requested: RequestedIds, sample: list[object]) -> str | None:

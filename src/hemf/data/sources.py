@@ -17,18 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from hemf._checks import check_rows
-from hemf._typing import (
-    SIDES,
-    AnyArray,
-    Array,
-    ArrowArray,
-    BoolArray,
-    IdsLike,
-    Int64Array,
-    RatingsLike,
-)
+from hemf._typing import SIDES, AnyArray, Array, ArrowArray, BoolArray, Int64Array, RatingsLike
 from hemf.data.files import Source, open_file
 from hemf.data.vocabulary import (
+    MAX_EXACT_FLOAT,
     CodedIds,
     Vocabulary,
     as_column,
@@ -41,7 +33,6 @@ from hemf.data.vocabulary import (
 )
 from hemf.errors import DataError, ParameterError, row_error
 
-_MAX_EXACT_FLOAT = 2**53  # float64 holds every integer up to this one
 _NEGLIGIBLE = 1e-6  # rounding to float32 may move ratings by this share of their range
 
 ROLES = ("user", "item", "rating", "timestamp")
@@ -97,9 +88,7 @@ def read_columns(
     source = open_source(data, columns, rated=rated)
     where = source.where
     try:
-        positions = locate(
-            source.names, source.width, columns, rated=rated, where=where, timed=timed
-        )
+        positions = locate(source, columns, rated=rated, timed=timed)
         found = dict(zip(positions, source.read(list(positions.values())), strict=True))
         lengths = {role: len(values) for role, values in found.items()}
         if len(set(lengths.values())) > 1:
@@ -244,27 +233,22 @@ def _from_frame(data: RatingsLike, *, rated: bool) -> Source:
 
 
 def locate(
-    names: Sequence[object] | None,
-    width: int,
-    columns: ColumnChoice,
-    *,
-    rated: bool,
-    where: str,
-    timed: bool = False,
+    source: Source, columns: ColumnChoice, *, rated: bool, timed: bool = False
 ) -> dict[str, int]:
     """Return the position of each role's column.
 
     Columns without names (None) are in the order of `ROLES`. ``columns`` overrides this. Pairs to
     predict are not ``rated``; they have times if they are ``timed``.
 
-    >>> locate(["movieId", "userId", "rating"], 3, None, rated=True, where="frame")
+    >>> source = open_source({"movieId": [31], "userId": [1], "rating": [2.5]})
+    >>> locate(source, None, rated=True)
     {'user': 1, 'item': 0, 'rating': 2}
-    >>> locate(["client", "service", "latency"], 3, ("client", "service", "latency"),
-    ...        rated=True, where="frame")
+    >>> locate(source, ("movieId", "userId", "rating"), rated=True)
     {'user': 0, 'item': 1, 'rating': 2}
-    >>> locate(None, 4, None, rated=True, where="array")
+    >>> locate(open_source([(1, 31, 2.5, 1260759144)]), None, rated=True)
     {'user': 0, 'item': 1, 'rating': 2, 'timestamp': 3}
     """
+    names, width, where = source.names, source.width, source.where
     required = ROLES[:3] if rated else ROLES[:2]
     wanted = (*required, "timestamp") if rated or timed else required
     chosen = _parse_choice(columns, required)
@@ -278,20 +262,20 @@ def locate(
     missing: list[str] = []
     for role in wanted:
         if role in chosen:
-            positions[role] = _position(chosen[role], names, width, where)
+            positions[role] = _position(chosen[role], source)
             continue
         if columns is not None and not isinstance(columns, Mapping):
             continue  # a sequence without a timestamp
-        position = _by_alias(role, names) if names is not None else ROLES.index(role)
+        position = ROLES.index(role) if names is None else _by_alias(_ALIASES[role], names)
         if position is not None and position < width:
             if names is not None:
-                position = _position(names[position], names, width, where)  # the name is unique
+                position = _position(names[position], source)  # the name is unique
             positions[role] = position
         elif role in required:
             missing.append(role)
     if missing:
         raise DataError(
-            f"{where}: no column for {', '.join(missing)}; found {_listed(names, width)}"
+            f"{where}: no column for {', '.join(missing)}; found {_listed(source)}"
             f"{_advice(len(required), width, rated=rated)}",
             value=list(names) if names is not None else width,
         )
@@ -321,7 +305,7 @@ def is_header(fields: Sequence[str], columns: ColumnChoice, *, rated: bool) -> b
     required = ROLES[:3] if rated else ROLES[:2]
     if any(isinstance(choice, str) for choice in _parse_choice(columns, required).values()):
         return True
-    if all(_by_alias(role, fields) is not None for role in required):
+    if all(_by_alias(_ALIASES[role], fields) is not None for role in required):
         return True
     if columns is not None and not rated:
         return False
@@ -342,11 +326,7 @@ def is_number(field: str) -> bool:
 
 def id_column(names: Sequence[object], side: str) -> int | None:
     """Return the position of the column of user or item ids, by its name."""
-    found = _by_alias(side, names)
-    if found is not None:
-        return found
-    simple = [_simplified(name) for name in names]
-    return simple.index("id") if "id" in simple else None
+    return _by_alias((*_ALIASES[side], "id"), names)
 
 
 def _parse_choice(columns: ColumnChoice, required: Sequence[str]) -> dict[str, str | int]:
@@ -369,8 +349,9 @@ def _parse_choice(columns: ColumnChoice, required: Sequence[str]) -> dict[str, s
     return dict(zip(ROLES, columns, strict=False))
 
 
-def _position(choice: object, names: Sequence[object] | None, width: int, where: str) -> int:
-    matches = [place for place, name in enumerate(names or ()) if name == choice]
+def _position(choice: object, source: Source) -> int:
+    where = source.where
+    matches = [place for place, name in enumerate(source.names or ()) if name == choice]
     if len(matches) == 1:
         return matches[0]
     if len(matches) > 1:
@@ -379,21 +360,16 @@ def _position(choice: object, names: Sequence[object] | None, width: int, where:
             "choose columns by position",
             value=choice,
         )
-    if isinstance(choice, int) and 0 <= choice < width:
+    if isinstance(choice, int) and 0 <= choice < source.width:
         return choice
-    unnamed = "" if names is not None else " (they have no names: choose by position)"
-    raise DataError(
-        f"{where}: no column {choice!r}; found {_listed(names, width)}{unnamed}", value=choice
-    )
+    unnamed = "" if source.names is not None else " (they have no names: choose by position)"
+    message = f"{where}: no column {choice!r}; found {_listed(source)}{unnamed}"
+    raise DataError(message, value=choice)
 
 
-def _by_alias(role: str, names: Sequence[object]) -> int | None:
-    simple = [_simplified(name) for name in names]
-    return next((simple.index(alias) for alias in _ALIASES[role] if alias in simple), None)
-
-
-def _simplified(name: object) -> str:
-    return "".join(letter for letter in str(name).lower() if letter.isalnum())
+def _by_alias(aliases: Sequence[str], names: Sequence[object]) -> int | None:
+    simple = ["".join(filter(str.isalnum, str(name).lower())) for name in names]
+    return next((simple.index(alias) for alias in aliases if alias in simple), None)
 
 
 def _advice(needed: int, width: int, *, rated: bool) -> str:
@@ -408,10 +384,10 @@ def _advice(needed: int, width: int, *, rated: bool) -> str:
     )
 
 
-def _listed(names: Sequence[object] | None, width: int) -> str:
-    if names is None:
-        return f"{width} column{'' if width == 1 else 's'}"
-    return "the columns " + ", ".join(map(str, names)) if len(names) else "no columns"
+def _listed(source: Source) -> str:
+    if source.names is None:
+        return f"{source.width} column{'' if source.width == 1 else 's'}"
+    return "the columns " + ", ".join(map(str, source.names)) if source.names else "no columns"
 
 
 # -- ids in text ---------------------------------------------------------------------------------
@@ -558,7 +534,7 @@ def as_times(timestamps: object, n: int) -> Int64Array:
     if isinstance(timestamps, np.datetime64):
         timestamps = np.array([timestamps])
     is_single = isinstance(timestamps, str | bytes) or np.ndim(timestamps) == 0  # type: ignore[arg-type]
-    values: IdsLike = [timestamps] if is_single else timestamps
+    values: RatingsLike = [timestamps] if is_single else timestamps
     times = parse_timestamps(values) if len(values) else np.empty(0, np.int64)
     if times.size == 1:
         times = np.repeat(times, n)
@@ -579,7 +555,7 @@ def is_plain(text: str | bytes) -> bool:
 
 def _reject_merged(numbers: AnyArray) -> None:
     """Reject integers so large that different ones are the same float."""
-    if ((numbers > _MAX_EXACT_FLOAT) | (numbers < -_MAX_EXACT_FLOAT)).any():
+    if ((numbers > MAX_EXACT_FLOAT) | (numbers < -MAX_EXACT_FLOAT)).any():
         values, rows = np.unique(numbers, return_index=True)
         same = np.flatnonzero(np.diff(values.astype(np.float64)) == 0.0)
         if same.size:
@@ -588,7 +564,7 @@ def _reject_merged(numbers: AnyArray) -> None:
             raise row_error("rating", numbers[row].item(), row, f"{reason} from all ratings")
 
 
-def _parse_numbers(column: IdsLike, what: str) -> AnyArray:
+def _parse_numbers(column: RatingsLike, what: str) -> AnyArray:
     """Return numbers; the first entry that is missing or not a number raises a DataError."""
     import pyarrow as pa
 

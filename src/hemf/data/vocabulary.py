@@ -22,7 +22,7 @@ from hemf.errors import DataError, row_error
 _SMALL = 64  # a dict is faster than Arrow below this length
 _MAX_TABLE_ROWS = 65_536  # integers in a small range are coded by a table up to this length …
 _TABLE_SPARSITY = 16  # … if the range has at most this many values per row
-_MAX_EXACT_FLOAT = 2**53  # float64 holds every integer up to this one
+MAX_EXACT_FLOAT = 2**53  # float64 holds every integer up to this one
 _INDEX_AFTER = 2  # build an index once this many times the number of ids have been looked up
 _BULK = 8  # hash all ids in Arrow to look up more than 1/8 of their number
 _PLACES_PER_ID = 8  # in a table of integers, at most …
@@ -116,7 +116,7 @@ def _factorise(column: AnyArray | ArrowArray, what: str) -> CodedIds:
             raise _missing_id(what, float("nan"), int(missing.argmax()))
         codes, distinct = _encode(_chunked(pa.array(numbers)))
         values = to_numpy(distinct)
-        whole = (np.floor(values) == values) & (np.abs(values) <= _MAX_EXACT_FLOAT)
+        whole = (np.floor(values) == values) & (np.abs(values) <= MAX_EXACT_FLOAT)
         return CodedIds(codes, values.astype(np.int64 if whole.all() else object))
     if pa.types.is_integer(kind):
         codes, distinct = _encode(column)
@@ -226,7 +226,7 @@ def _integers_or_objects(values: list[object]) -> AnyArray:
     def is_whole(value: object) -> bool:
         if type(value) is int:
             return -(2**63) <= value < 2**63
-        return type(value) is float and value.is_integer() and abs(value) <= _MAX_EXACT_FLOAT
+        return type(value) is float and value.is_integer() and abs(value) <= MAX_EXACT_FLOAT
 
     if all(map(is_whole, values)):
         return np.array(values, np.int64)
@@ -633,10 +633,11 @@ def as_ids(ids: IdsLike, known: Vocabulary) -> tuple[IdsLike, bool]:
         return list(ids), False
     if isinstance(ids, str | bytes | tuple | Set | Mapping):
         return repeat_id(ids, 1), True
-    has_many = hasattr(ids, "__len__") or isinstance(ids, Iterator)
-    if not has_many or getattr(ids, "ndim", 1) == 0:
+    if isinstance(ids, Iterator):
+        return list(ids), False
+    if not hasattr(ids, "__len__") or getattr(ids, "ndim", 1) == 0:
         return repeat_id(ids, 1), True
-    return (list(ids) if isinstance(ids, Iterator) else ids), False
+    return ids, False
 
 
 def pair_up(
@@ -658,6 +659,4 @@ def pair_up(
 
 def repeat_id(id: object, times: int) -> AnyArray:
     """Return an object array that holds an id several times, even if it is a tuple."""
-    ids = np.empty(times, dtype=object)
-    ids[:] = [id] * times
-    return ids
+    return np.fromiter(repeat(id, times), object, count=times)
