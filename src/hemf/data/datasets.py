@@ -522,61 +522,55 @@ _NEW_TERMS = (
     "no endorsement may be implied; no commercial use without the owner's permission; "
     "may be passed on under the same conditions. The README beside the ratings is binding."
 )
-_WHOLE_STARS = (1.0, 5.0, 1.0)
-_HALF_STARS = (0.5, 5.0, 0.5)
-
-
 _Counts: TypeAlias = tuple[int, int, int] | tuple[None, None, None]  # users, items, ratings
 _UNKNOWN = (None, None, None)
-_LATER = ("README.txt", "movies.csv")
-# Name, title, MD5, counts, megabytes, folder, ratings file, other files, scale
-_RELEASES: tuple[
-    tuple[
-        str, str, str | None, _Counts, float, str, str, tuple[str, ...], tuple[float, float, float]
-    ],
-    ...,
-] = (
-    ("ml-100k", "MovieLens 100K (1998)", "0e33842e24a9c977be4e0107933c0723",
-     (943, 1_682, 100_000), 4.9, "ml-100k", "u.data", ("README", "u.item", "u.genre", "u.user"),
-     _WHOLE_STARS),
-    ("ml-1m", "MovieLens 1M (2003)", "c4d9eecfca2ab87c1945afe126590906",
-     (6_040, 3_706, 1_000_209), 5.9, "ml-1m", "ratings.dat", ("README", "movies.dat", "users.dat"),
-     _WHOLE_STARS),
-    ("ml-10m", "MovieLens 10M (2009)", "ce571fd55effeba0271552578f2648bd",
-     (69_878, 10_677, 10_000_054), 65.6, "ml-10M100K", "ratings.dat",
-     ("README.html", "movies.dat"), _HALF_STARS),
-    ("ml-20m", "MovieLens 20M (2015)", "cd245b17a1ae2cc31bb14903e1204af3",
-     (138_493, 26_744, 20_000_263), 198.7, "ml-20m", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-25m", "MovieLens 25M (2019)", "6b51fb2759a8657d3bfcbfc42b592ada",
-     (162_541, 59_047, 25_000_095), 262.0, "ml-25m", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-latest-small", "MovieLens Latest, small (changes over time)", None, _UNKNOWN, 1.0,
-     "ml-latest-small", "ratings.csv", _LATER, _HALF_STARS),
-    ("ml-latest", "MovieLens Latest (changes over time, about 33 million ratings)", None, _UNKNOWN,
-     350.0, "ml-latest", "ratings.csv", _LATER, _HALF_STARS),
-)  # fmt: skip
+_NEW_FILES = ("README.txt", "movies.csv")
+
+
+def _movielens(
+    name: str, title: str, md5: str | None, counts: _Counts, megabytes: float, ratings_member: str,
+    others: tuple[str, ...], step: float = 0.5,
+) -> Dataset:  # fmt: skip
+    folder, file = ratings_member.split("/")
+    users, items, ratings = counts
+    return Dataset(
+        name=name,
+        title=title,
+        url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
+        md5=md5,
+        ratings_member=ratings_member,
+        other_members=tuple(f"{folder}/{other}" for other in others),
+        users=users,
+        items=items,
+        ratings=ratings,
+        scale=(step, 5.0, step),
+        megabytes=megabytes,
+        terms=_NEW_TERMS if file == "ratings.csv" else _OLD_TERMS,
+        citation=_CITATION,
+        read=read_movielens,
+        read_ratings=Path,
+    )
+
 
 register(
-    *(
-        Dataset(
-            name=name,
-            title=title,
-            url=f"https://files.grouplens.org/datasets/movielens/{name}.zip",
-            md5=md5,
-            ratings_member=f"{folder}/{ratings}",
-            other_members=tuple(f"{folder}/{other}" for other in others),
-            users=counts[0],
-            items=counts[1],
-            ratings=counts[2],
-            scale=scale,
-            megabytes=megabytes,
-            terms=_NEW_TERMS if ratings == "ratings.csv" else _OLD_TERMS,
-            citation=_CITATION,
-            read=read_movielens,
-            read_ratings=Path,
-        )
-        for name, title, md5, counts, megabytes, folder, ratings, others, scale in _RELEASES
-    )
-)
+    _movielens("ml-100k", "MovieLens 100K (1998)", "0e33842e24a9c977be4e0107933c0723",
+               (943, 1_682, 100_000), 4.9, "ml-100k/u.data",
+               ("README", "u.item", "u.genre", "u.user"), step=1.0),
+    _movielens("ml-1m", "MovieLens 1M (2003)", "c4d9eecfca2ab87c1945afe126590906",
+               (6_040, 3_706, 1_000_209), 5.9, "ml-1m/ratings.dat",
+               ("README", "movies.dat", "users.dat"), step=1.0),
+    _movielens("ml-10m", "MovieLens 10M (2009)", "ce571fd55effeba0271552578f2648bd",
+               (69_878, 10_677, 10_000_054), 65.6, "ml-10M100K/ratings.dat",
+               ("README.html", "movies.dat")),
+    _movielens("ml-20m", "MovieLens 20M (2015)", "cd245b17a1ae2cc31bb14903e1204af3",
+               (138_493, 26_744, 20_000_263), 198.7, "ml-20m/ratings.csv", _NEW_FILES),
+    _movielens("ml-25m", "MovieLens 25M (2019)", "6b51fb2759a8657d3bfcbfc42b592ada",
+               (162_541, 59_047, 25_000_095), 262.0, "ml-25m/ratings.csv", _NEW_FILES),
+    _movielens("ml-latest-small", "MovieLens Latest, small (changes over time)", None, _UNKNOWN,
+               1.0, "ml-latest-small/ratings.csv", _NEW_FILES),
+    _movielens("ml-latest", "MovieLens Latest (changes over time, about 33 million ratings)", None,
+               _UNKNOWN, 350.0, "ml-latest/ratings.csv", _NEW_FILES),
+)  # fmt: skip
 
 __all__ = [
     "DATASETS", "Dataset", "DriftingStream", "EmergingStream", "Population", "RatingColumns",

@@ -57,6 +57,7 @@ _UNEVEN = re.compile(r"(?s)Row #(\d+): Expected (\d+) columns, got (\d+): (.*)")
 _QUOTE_ADVICE = (
     'close it, remove it, or write a quote that is part of a value twice ("") in a quoted value'
 )
+_NOT_CLOSED = f"has a quote that is not closed; {_QUOTE_ADVICE}"
 
 HasNames: TypeAlias = Callable[[Sequence[str]], bool]
 """Decides whether the fields of the first line are names of columns."""
@@ -217,16 +218,7 @@ def _open_parquet(where: str, get_file: OpenStream, n_ids: int) -> Source:
 
 
 def _open_json_lines(where: str, lines: Iterable[bytes]) -> Source:
-    columns = list((table := read_json_lines(where, lines)).values())
-
-    def read(positions: Sequence[int]) -> list[ArrowArray]:
-        return [columns[position] for position in positions]
-
-    return Source(list(table), len(table), read, where)
-
-
-def read_json_lines(where: str, lines: Iterable[bytes]) -> dict[str, list[object]]:
-    """Return the columns of lines that each hold an object with the same names."""
+    """Read lines that each hold an object with the same names."""
     columns: dict[str, list[object]] = {}
     filled = ((n, line) for n, line in enumerate(lines, start=1) if line.strip())
     for row, (number, line) in enumerate(filled):
@@ -252,7 +244,8 @@ def read_json_lines(where: str, lines: Iterable[bytes]) -> dict[str, list[object
             columns[name].append(tuple(value) if isinstance(value, list) else value)
     if not columns:
         raise DataError(f"{where} is empty", value=where)
-    return columns
+    values = list(columns.values())
+    return Source(list(columns), len(columns), lambda places: [values[k] for k in places], where)
 
 
 # -- delimited text ------------------------------------------------------------------------------
@@ -289,26 +282,28 @@ class _Text:
         self,
         chosen: list[str],
         n_ids: int,
-        scanner: Scanner | None = None,
+        scanner: Scanner,
         *,
-        spans_lines: bool = False,
-        block: int | None = None,
+        again: bool = False,
         threads: bool = True,
     ) -> ArrowTable:
-        """Parse columns with Arrow, the first ``n_ids`` of them as text."""
+        """Parse columns with Arrow, the first ``n_ids`` of them as text.
+
+        The scanner scans the same bytes. If they are parsed ``again``, its results are used.
+        """
         import pyarrow as pa
         from pyarrow import csv
 
         is_double = len(self.separator) > 1
         reading = csv.ReadOptions(
             column_names=[str(place) for place in range(self.width)],
-            block_size=block or BLOCK,
+            block_size=max(BLOCK, 2 * scanner.longest) if again else BLOCK,
             use_threads=threads,
         )
         parsing = csv.ParseOptions(
             delimiter=UNIT_SEPARATOR.decode() if is_double else self.separator,
             quote_char=False if is_double else '"',
-            newlines_in_values=spans_lines,
+            newlines_in_values=again and scanner.spans_lines,
         )
         converting = csv.ConvertOptions(
             include_columns=chosen,
@@ -317,8 +312,8 @@ class _Text:
         )
         with self.open_stream() as stream:
             stream.read(self.begin)
-            scanned = pa.PythonFile(ScannedStream(stream, self.separator, scanner), mode="r")
-            return csv.read_csv(scanned, reading, parsing, converting)
+            scanned = ScannedStream(stream, self.separator, None if again else scanner)
+            return csv.read_csv(pa.PythonFile(scanned, mode="r"), reading, parsing, converting)
 
 
 def _open_text(
@@ -438,11 +433,10 @@ def _read_text(text: _Text, n_ids: int, positions: Sequence[int]) -> list[ArrowA
             while scanned.read():
                 pass
     _check_rows(text.where, scanner)
-    block, spans_lines = BLOCK, scanner.spans_lines
-    if spans_lines or scanner.longest > BLOCK:
-        block, failure = max(BLOCK, 2 * scanner.longest), None
+    if scanner.spans_lines or scanner.longest > BLOCK:
+        failure = None
         try:
-            table = text.parse(chosen, n_ids, spans_lines=spans_lines, block=block)
+            table = text.parse(chosen, n_ids, scanner, again=True)
         except pa.ArrowInvalid as error:
             failure = error
     if failure is not None or table is None:
@@ -456,7 +450,7 @@ def _read_text(text: _Text, n_ids: int, positions: Sequence[int]) -> list[ArrowA
     # Arrow reads 0x10 as an integer; such columns stay text, which is rejected later.
     whole = [name for name in chosen[n_ids:] if pa.types.is_integer(table[name].type)]
     if scanner.hexadecimal and whole:
-        as_text = text.parse(whole, len(whole), spans_lines=spans_lines, block=block)
+        as_text = text.parse(whole, len(whole), scanner, again=True)
         for name in whole:
             if any(
                 pc.any(pc.match_substring_regex(chunk.dictionary, r"^\s*0[xX]")).as_py()
@@ -492,9 +486,8 @@ def _explain(
 
     if "invalid UTF8" in str(failure):
         return not_utf8(text.where)
-    block = max(BLOCK, 2 * scanner.longest)
     try:
-        text.parse(chosen, n_ids, spans_lines=scanner.spans_lines, block=block, threads=False)
+        text.parse(chosen, n_ids, scanner, again=True, threads=False)
     except pa.ArrowInvalid as error:
         failure = error
     uneven = _UNEVEN.search(str(failure))
@@ -565,10 +558,8 @@ class Scanner:
             self._last = block[-1:]
         if self._separator is None and UNIT_SEPARATOR in block:
             before = b"".join([*self._parts, block[: block.index(UNIT_SEPARATOR)]])
-            self.fault = Fault(
-                self._line + _unified(before, final=True)[0].count(b"\n"),
-                "holds the control character U+001F; remove it",
-            )
+            text, _ = _unified(before, final=True)
+            self._fail(text, len(text), "holds the control character U+001F; remove it")
             return
         self._parts.append(block)
         self._size += len(block)
@@ -618,7 +609,7 @@ class Scanner:
             if quotes.size % 2 and final:
                 opening = quotes[0::2]
                 fresh = opening[(opening == 0) | (data[opening - 1] != _QUOTE)]
-                self._not_closed(text, int(fresh[-1]))
+                self._fail(text, int(fresh[-1]), _NOT_CLOSED)
                 return None
         else:
             found = self._ends_one_by_one(text, breaks, final=final)
@@ -653,7 +644,7 @@ class Scanner:
             closed = self._closing.match(text, match.end())
             if closed is None or (closed.end() == len(text) and not final):
                 if final:
-                    self._not_closed(text, opened)
+                    self._fail(text, opened, _NOT_CLOSED)
                     return None
                 cut = opened  # the rest of the value follows
                 break
@@ -662,12 +653,9 @@ class Scanner:
                 first, last = np.searchsorted(breaks, [opened, at])
                 hidden[first:last] = True
                 if text[at : at + 1] not in (separator, b"\n", b""):
-                    line = self._line + text.count(b"\n", 0, opened)
-                    self.fault = Fault(
-                        line,
-                        "has a quote that is closed in the middle of a value in line "
-                        f"{line + last - first}; {_QUOTE_ADVICE}",
-                    )
+                    end = self._line + last
+                    reason = "has a quote that is closed in the middle of a value in line"
+                    self._fail(text, opened, f"{reason} {end}; {_QUOTE_ADVICE}")
                     return None
         return np.asarray(breaks[~hidden & (breaks < cut)])
 
@@ -686,20 +674,18 @@ class Scanner:
             self.ambiguous = at, at + int(counts[found[0]]) - 1
         self.n_ambiguous += int(found.size)
 
-    def _not_closed(self, text: bytes, opened: int) -> None:
-        line = self._line + text.count(b"\n", 0, opened)
-        self.fault = Fault(line, f"has a quote that is not closed; {_QUOTE_ADVICE}")
+    def _fail(self, text: bytes, place: int, reason: str) -> None:
+        """Note a fault at a place of text that begins in the current line."""
+        self.fault = Fault(self._line + text.count(b"\n", 0, place), reason)
 
     def _reject_long(self, text: bytes) -> None:
         match = None if self._separator is None else self._opening.search(text)
+        limit = f"{MAX_ROW_BYTES >> 20} MB"
         if match is not None and b"\n" in text:
-            line = self._line + text.count(b"\n", 0, match.start())
-            reason = (
-                f"has a quote that is not closed within {MAX_ROW_BYTES >> 20} MB; {_QUOTE_ADVICE}"
-            )
-            self.fault = Fault(line, reason)
+            reason = f"has a quote that is not closed within {limit}; {_QUOTE_ADVICE}"
+            self._fail(text, match.start(), reason)
         else:
-            self.fault = Fault(self._line, f"is longer than {MAX_ROW_BYTES >> 20} MB")
+            self._fail(text, 0, f"is longer than {limit}")
 
 
 def has_hexadecimal(text: bytes) -> bool:
