@@ -56,8 +56,7 @@ def test_a_quote_that_is_closed_rows_later_within_a_value_is_an_error(tmp_path, 
 
 @both_sizes
 def test_two_stray_quotes_that_make_one_valid_row_are_a_warning(tmp_path, rest):
-    path = tmp_path / "r.csv"
-    path.write_text(f'{HEADER}u,i,3\nv,"i,3\nw,j,4\nx,k",3\n{rest}')
+    (path := tmp_path / "r.csv").write_text(f'{HEADER}u,i,3\nv,"i,3\nw,j,4\nx,k",3\n{rest}')
     with pytest.warns(DataWarning, match="lines 3 to 5 are read as one row"):
         assert n_rows(path) == 2 + rest.count("\n")
 

@@ -77,10 +77,18 @@ def test_a_malformed_row_deep_in_the_file_is_named(written):
         written(rows)()
 
 
-def test_something_between_the_colons_is_malformed(tmp_path):
-    path = tmp_path / "ratings.dat"
-    path.write_text("1::2::3::4\n1:x:2::3::4\n")
-    with pytest.raises(DatasetError, match="row 1 "):
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("ratings.dat", "1::2::3::4\n1:x:2::3::4\n", "row 1 "),
+        ("ratings.csv", "userId,movieId,timestamp\n1,2,4\n", "no column for rating"),
+    ],
+    ids=["something between the colons", "a missing column of a csv"],
+)
+def test_what_is_malformed_is_named(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DatasetError, match=message):
         read_movielens(path)
 
 
@@ -90,13 +98,6 @@ def test_columns_of_a_csv_are_found_by_name(tmp_path):
     assert [column.tolist() for column in read_movielens(path)] == [[1], [2], [3.5], [4]]
     path.write_text("timestamp,rating,note,movieId,userId\n4,3.5,fine,2,\n")
     with pytest.raises(DatasetError, match="user at row 0 is missing"):
-        read_movielens(path)
-
-
-def test_a_missing_column_of_a_csv_is_named(tmp_path):
-    path = tmp_path / "ratings.csv"
-    path.write_text("userId,movieId,timestamp\n1,2,4\n")
-    with pytest.raises(DatasetError, match="no column for rating"):
         read_movielens(path)
 
 

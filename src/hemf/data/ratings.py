@@ -166,14 +166,13 @@ class Ratings:
         cls,
         users: Vocabulary,
         items: Vocabulary,
-        user_rows: Int32Array,
-        item_rows: Int32Array,
-        values: Array,
+        triples: tuple[Int32Array, Int32Array, Array],
         timestamps: Int64Array | None = None,
         *,
         exact: bool = False,
     ) -> Ratings:
-        """Create ratings from row numbers that are already checked; no pair may occur twice."""
+        """Create ratings from checked user rows, item rows and values; no pair may occur twice."""
+        user_rows, item_rows, values = triples
         order, indptr, indices = _sort_by_user(user_rows, item_rows, len(users), len(items))
         by_user = Sparse(indptr, indices, downcast(values, exact=exact)[order])
         times = None if timestamps is None else timestamps[order]

@@ -130,10 +130,7 @@ def emerging(
     expected = people.expected(users, items)
     of_new = people.user_community[users] == (-1 if newest is None else newest)
     return EmergingStream(
-        users=users,
-        items=items,
-        ratings=_rate(people, expected, generator),
-        expected=expected,
+        **vars(_rate(people, users, items, expected, generator)),
         population=people,
         newest=newest,
         begins=int(of_new.argmax()) if of_new.any() else users.size,
@@ -197,10 +194,7 @@ def drifting(
     new = np.clip((np.arange(users.size) - begins + 1) / max(ends - begins, 1), 0.0, 1.0)
     expected = (1.0 - new) * before.expected(users, items) + new * after.expected(users, items)
     return DriftingStream(
-        users=users,
-        items=items,
-        ratings=_rate(before, expected, generator),
-        expected=expected,
+        **vars(_rate(before, users, items, expected, generator)),
         before=before,
         after=after,
         begins=begins,
@@ -244,9 +238,16 @@ def _pairs(
     return users, np.concatenate(chosen).astype(np.int32)
 
 
-def _rate(people: Population, expected: Float64Array, rng: np.random.Generator) -> Float32Array:
+def _rate(
+    people: Population,
+    users: Int32Array,
+    items: Int32Array,
+    expected: Float64Array,
+    rng: np.random.Generator,
+) -> RatingStream:
     noisy = expected + people.noise * rng.standard_normal(expected.size)
-    return people.nearest_levels(noisy).astype(np.float32)
+    ratings = people.nearest_levels(noisy).astype(np.float32)
+    return RatingStream(users=users, items=items, ratings=ratings, expected=expected)
 
 
 def _move(people: Population, movers: Int64Array, rng: np.random.Generator) -> Population:

@@ -126,8 +126,8 @@ def _factorise(column: AnyArray | ArrowArray, what: str) -> CodedIds:
     if is_text(kind):
         codes, distinct = _encode(column)
         return CodedIds(codes, distinct.cast(pa.large_string()))
-    values = _to_python_ids(column, what)
-    return _factorise_objects(np.fromiter(values, object, count=len(values)), what)
+    ids = _to_python_ids(column, what)
+    return _factorise_objects(np.fromiter(ids, object, count=len(ids)), what)
 
 
 def _factorise_by_table(ids: AnyArray) -> CodedIds | None:

@@ -70,7 +70,7 @@ class Learner:
             if state.options.counts_repeats:
                 users, items, values, times = average_duplicates(users, items, values, times)
             self._table = Ratings.from_rows(
-                self.users, self.items, users, items, values, times, exact=exact
+                self.users, self.items, (users, items, values), times, exact=exact
             )
             self._table_of = state.changes
         return self._table

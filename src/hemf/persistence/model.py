@@ -353,7 +353,7 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
 
 def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
     nothing = np.empty(0, np.int32)
-    return Ratings.from_rows(users, items, nothing, nothing, np.empty(0, np.float32))
+    return Ratings.from_rows(users, items, (nothing, nothing, np.empty(0, np.float32)))
 
 
 def _ratings_of(read: _Table, users: Vocabulary, items: Vocabulary) -> Ratings:
