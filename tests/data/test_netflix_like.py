@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hemf.data.datasets import netflix_like, netflix_like_blocks
-from hemf.data.netflix_like import _MOVIE_QUANTILES, _USER_QUANTILES, _counts
 from hemf.data.sampling import uneven_pairs
+from hemf.data.synthetic import _MOVIE_QUANTILES, _USER_QUANTILES, _counts
 from hemf.errors import ParameterError
 
 

@@ -27,11 +27,19 @@ import numpy as np
 
 from hemf._files import expand_home, temporary_folder
 from hemf._typing import AnyArray, Float32Array, Int32Array, Int64Array, RatingsLike
-from hemf.data.netflix_like import netflix_like, netflix_like_blocks
 from hemf.data.ratings import Ratings, ReadOptions
 from hemf.data.sources import is_plain, read_columns
 from hemf.data.streams import DriftingStream, EmergingStream, drifting, emerging
-from hemf.data.synthetic import Population, SyntheticRatings, demo_ratings, draw, draw_blocks, plant
+from hemf.data.synthetic import (
+    Population,
+    SyntheticRatings,
+    demo_ratings,
+    draw,
+    draw_blocks,
+    netflix_like,
+    netflix_like_blocks,
+    plant,
+)
 from hemf.data.vocabulary import CodedIds, as_array
 from hemf.errors import DataError, DatasetError, row_error
 
