@@ -292,7 +292,12 @@ def _read(
     import narwhals as nw
     import pyarrow as pa
 
-    names = _names(source)
+    names = [f"column {place}" for place in range(source.width)]
+    if source.names is not None:
+        names = [str(name) for name in source.names]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{names.count(twice)} columns are called {twice!r}", value=twice)
     if len(names) < 2:
         raise DataError(
             f"expected a column of {side} ids and others beside it, found {', '.join(names)} alone",
@@ -313,16 +318,6 @@ def _read(
     frame = nw.from_native(table, eager_only=True)
     columns = _frame_columns(frame, frame.columns, "")
     return _checked(_from_columns(coded.decode(), columns), side)
-
-
-def _names(source: Source) -> list[str]:
-    if source.names is None:
-        return [f"column {place}" for place in range(source.width)]
-    names = [str(name) for name in source.names]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{names.count(twice)} columns are called {twice!r}", value=twice)
-    return names
 
 
 def _id_place(names: Sequence[str], side: str, column: str | int | None) -> int | None:

@@ -258,21 +258,13 @@ def locate(
             f"choose with columns={tuple(range(len(required)))}",
             value=width,
         )
-    positions: dict[str, int] = {}
-    missing: list[str] = []
-    for role in wanted:
-        if role in chosen:
-            positions[role] = _position(chosen[role], source)
-            continue
-        if columns is not None and not isinstance(columns, Mapping):
-            continue  # a sequence without a timestamp
-        position = ROLES.index(role) if names is None else _by_alias(_ALIASES[role], names)
-        if position is not None and position < width:
-            if names is not None:
-                position = _position(names[position], source)  # the name is unique
-            positions[role] = position
-        elif role in required:
-            missing.append(role)
+    if columns is None or isinstance(columns, Mapping):
+        for role in wanted:
+            place = ROLES.index(role) if names is None else _by_alias(_ALIASES[role], names)
+            if place is not None and place < width:
+                chosen.setdefault(role, place if names is None else names[place])
+    positions = {role: _position(chosen[role], source) for role in wanted if role in chosen}
+    missing = [role for role in required if role not in chosen]
     if missing:
         raise DataError(
             f"{where}: no column for {', '.join(missing)}; found {_listed(source)}"
@@ -329,7 +321,7 @@ def id_column(names: Sequence[object], side: str) -> int | None:
     return _by_alias((*_ALIASES[side], "id"), names)
 
 
-def _parse_choice(columns: ColumnChoice, required: Sequence[str]) -> dict[str, str | int]:
+def _parse_choice(columns: ColumnChoice, required: Sequence[str]) -> dict[str, object]:
     if columns is None:
         return {}
     if isinstance(columns, Mapping):
@@ -514,7 +506,7 @@ def parse_timestamps(column: object) -> Int64Array:
         if pa.types.is_integer(values.type) and not values.null_count:
             return to_numpy(_cast(values, pa.int64()))
         # The first entry that is not null decides the type of a text column.
-        if is_text(values.type) and not _is_castable(values.drop_null()[:1], pa.float64()):
+        if is_text(values.type) and _try_cast(values.drop_null()[:1], pa.float64()) is None:
             values = _parse_dates(values)
         if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
             _reject_nulls(values, "timestamp")
@@ -576,9 +568,10 @@ def _parse_numbers(column: RatingsLike, what: str) -> AnyArray:
     column = _without_dictionary(column)
     _reject_nulls(column, what)
     if is_text(column.type):
-        if not _is_castable(column, pa.float64()):
+        numbers = _try_cast(column, pa.float64())
+        if numbers is None:
             return _parse_objects(np.asarray(column.to_pylist(), dtype=object), what)
-        column = column.cast(pa.float64())
+        column = numbers
     elif pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     elif pa.types.is_boolean(column.type):
@@ -613,9 +606,10 @@ def _parse_dates(column: ArrowArray) -> ArrowArray:
     import pyarrow as pa
 
     for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
-        if _is_castable(column, kind):
-            return column.cast(kind)
-    row = next(row for row, text in enumerate(column) if not _is_castable(text, pa.timestamp("us")))
+        if (dates := _try_cast(column, kind)) is not None:
+            return dates
+    kind = pa.timestamp("us")
+    row = next(row for row, text in enumerate(column) if _try_cast(text, kind) is None)
     reason = "is not a time (write ISO dates, or leave the column out)"
     raise row_error("timestamp", to_python(column[row]), row, reason)
 
@@ -640,14 +634,12 @@ def _cast(column: ArrowArray, kind: object, *, safe: bool = True) -> ArrowArray:
         raise DataError(f"timestamp: {error}") from None
 
 
-def _is_castable(values: ArrowArray, kind: object) -> bool:
+def _try_cast(values: ArrowArray, kind: object) -> ArrowArray | None:
     import pyarrow as pa
 
-    try:
-        values.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    with suppress(pa.ArrowInvalid):
+        return values.cast(kind)
+    return None
 
 
 def _reject_nulls(column: ArrowArray, what: str) -> None:
