@@ -11,10 +11,10 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from hemf._checks import Parametrised, check_range, check_rating_range
-from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, RatingsLike
+from hemf._checks import Parametrised, check_bool, check_choice, check_range, check_rating_range
+from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.data.pairs import KnownIds, Pairs, find_pairs
-from hemf.data.ratings import Ratings, pairs_from_any
+from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import DataError, NotFittedError
@@ -161,6 +161,8 @@ class Estimator(Parametrised, Generic[State, Report], ABC):
         if y is not None:
             ratings, columns = (*pairs_from_any(ratings, columns), y), None
         data = Ratings.from_any(ratings, columns=columns, duplicates=self.duplicates)
+        if not data.n_ratings:
+            raise DataError("there are no ratings to learn from")
         check_range(check_rating_range(self.rating_range), data.by_user.values)
         return data
 
@@ -253,4 +255,4 @@ def drop_unrated(data: Ratings) -> Ratings:
     user_rows, item_rows, values = data.triples()
     users, user_rows = drop_unrated_ids(data.users, user_rows)
     items, item_rows = drop_unrated_ids(data.items, item_rows)
-    return Ratings.from_rows(users, items, user_rows, item_rows, values)
+    return Ratings.from_rows(users, items, (user_rows, item_rows, values))

@@ -36,7 +36,8 @@ from hemf.baselines.base import (
     parameter,
 )
 from hemf.batch.inputs import validation_pairs
-from hemf.data.ratings import drop_unrated_ids, read_in_order
+from hemf.data.pairs import Pairs
+from hemf.data.ratings import read_in_order
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError

@@ -22,7 +22,6 @@ from hemf.data.datasets import Dataset, RatingColumns, register
 from hemf.data.files import open_file
 from hemf.data.ratings import Ratings
 from hemf.data.sources import infer_text_ids, parse_ratings
-from hemf.data.synthetic import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.vocabulary import factorise
 from hemf.errors import DataError, DatasetError
 from hemf.evaluation import fingerprint

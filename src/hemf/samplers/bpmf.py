@@ -136,14 +136,105 @@ class BPMF(Sampler):
             check_number("degrees", self.degrees, low=float(self.n_factors))
 
 
-def _rated(data: Ratings) -> Ratings:
-    """Drop users and items without ratings."""
-    if not data.n_ratings:
-        raise DataError("there are no ratings to learn from")
-    user_rows, item_rows, values = data.triples()
-    users, user_rows = drop_unrated_ids(data.users, user_rows)
-    items, item_rows = drop_unrated_ids(data.items, item_rows)
-    return Ratings.from_rows(users, items, (user_rows, item_rows, values))
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3F(BPMF):
+    """Base class of `M3FTIB` and `M3FTIF`: factors as in `BPMF`, and topics."""
+
+    n_factors: int = parameter(40, check_int, low=1, high=MAX_FACTORS)
+    mean_precision: float = parameter(10.0, check_number, low=MIN_VARIANCE)
+    user_topics: int = parameter(2, check_int, low=1, high=MAX_TOPICS)
+    item_topics: int = parameter(1, check_int, low=1, high=MAX_TOPICS)
+    concentration: float = parameter(10_000.0, check_number, low=MIN_VARIANCE)
+    offset_variance: float = parameter(0.1, check_number, low=MIN_VARIANCE)
+
+    @abstractmethod
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        """Return the chain before its first step."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3FTIB(M3F):
+    """Mixed membership matrix factorization with topic-indexed biases (Mackey et al., 2010).
+
+    In every rating a user has one of K_U topics, and an item one of K_M::
+
+        r_uj ~ N(c + c_u^k + d_j^i + a_u·b_j, σ²),  i ~ θ_u,  k ~ θ_j,
+
+    where a user has an offset c_u^k for each item topic and an item an offset d_j^i for each user
+    topic, both from N(0, σ0²), and θ ~ Dirichlet(α/K). Factors, and c, are those of `BPMF`. An
+    iteration draws μ and Λ of the factors, the topics of every rating, their frequencies, the
+    offsets, and the factors. Predictions average over topics.
+
+    Parameters
+    ----------
+    n_factors
+        Length of a_u and b_j, D.
+    user_topics, item_topics
+        K_U and K_M.
+    concentration
+        α; a value as large as this makes all topics of a user about equally frequent.
+    offset_variance
+        σ0².
+    samples, burn_in, kept, noise_variance, learn_noise, mean_precision, degrees, wishart_scale,
+    rating_range, duplicates, n_jobs, rng
+        As for `BPMF`. Offsets and topic frequencies also take 4 bytes each in a sample.
+
+    Examples
+    --------
+    >>> from hemf.samplers import M3FTIB
+    >>> model = M3FTIB(n_factors=2, user_topics=2, item_topics=1, samples=20, burn_in=5, rng=0)
+    >>> model.fit([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]).n_users_
+    2
+    >>> model.predict(["bob", "eve"], "milk", return_known=True)[1]
+    array([ True, False])
+
+    """
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        return TopicBiasChain(self, table, rng, threads)
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class M3FTIF(M3F):
+    """Mixed membership matrix factorization with topic-indexed factors (Mackey et al., 2010).
+
+    As `M3FTIB`, but the topics contribute the product of two short vectors::
+
+        r_uj ~ N(ξ_u + χ_j + a_u·b_j + c_u^k·d_j^i, σ²),  i ~ θ_u,  k ~ θ_j,
+
+    c_u^k and d_j^i from Gaussians with Normal-Wishart priors like those of the factors, and biases
+    ξ_u ~ N(0, σ0²), χ_j ~ N(c, σ0²).
+
+    Parameters
+    ----------
+    topic_factors
+        Length of c_u^k and d_j^i.
+    topic_mean_precision
+        λ0 of their prior; its ν0 is their length and its s that of the factors.
+    offset_variance
+        σ0² of the biases.
+    n_factors, user_topics, item_topics, concentration, samples, burn_in, kept, noise_variance,
+    learn_noise, mean_precision, degrees, wishart_scale, rating_range, duplicates, n_jobs, rng
+        As for `M3FTIB`. In a sample, biases, vectors and topic frequencies take 4 bytes a number.
+
+    Examples
+    --------
+    >>> from hemf.samplers import M3FTIF
+    >>> model = M3FTIF(n_factors=2, samples=20, burn_in=5, rng=0)
+    >>> model.fit([("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4)]).n_sweeps_
+    25
+    >>> model.predict("bob", ["tea", "milk"]).shape
+    (2,)
+
+    """
+
+    item_topics: int = parameter(2, check_int, low=1, high=MAX_TOPICS)
+    concentration: float = parameter(10.0, check_number, low=MIN_VARIANCE)
+    topic_factors: int = parameter(2, check_int, low=1, high=MAX_FACTORS)
+    topic_mean_precision: float = parameter(10_000.0, check_number, low=MIN_VARIANCE)
+
+    def _chain(self, table: RatingTable, rng: np.random.Generator, threads: int) -> Chain:
+        return TopicFactorChain(self, table, rng, threads)
 
 
 # ------------------------------------------------------------------------------------------------
