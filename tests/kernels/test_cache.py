@@ -18,7 +18,6 @@ import pytest
 
 import hemf
 from hemf.errors import CacheWarning
-from hemf.kernels import cache
 from hemf.kernels import compile as compiling
 
 PACKAGE = Path(hemf.__file__).parent
@@ -83,7 +82,7 @@ def damages(rng: np.random.Generator, whole: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(
     "contents",
-    [b"", b"\0", b"random", cache.MAGIC, cache.MAGIC + bytes(32), b"\x80\x05."],
+    [b"", b"\0", b"random", compiling.MAGIC, compiling.MAGIC + bytes(32), b"\x80\x05."],
     ids=repr,
 )
 def test_a_damaged_file_is_compiled_and_written_again(file: Path, contents: bytes) -> None:
@@ -124,7 +123,7 @@ def test_a_file_of_another_function_is_not_loaded(file: Path) -> None:
 def test_a_file_of_another_version_is_not_loaded(
     file: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(getattr(cache, version), "__version__", "0.1")
+    monkeypatch.setattr(getattr(compiling, version), "__version__", "0.1")
     assert run(tripled) == 0
     assert len(list(file.parent.iterdir())) == 2
 
@@ -136,7 +135,7 @@ def test_a_whole_file_that_cannot_be_rebuilt_is_compiled(
         raise EOFError
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache.Contents, "rebuild", broken)
+        patch.setattr(compiling.Contents, "rebuild", broken)
         assert run(tripled) == 0
     assert run(tripled) == 1
 
@@ -168,9 +167,9 @@ def test_an_error_while_writing_leaves_nothing(file: Path, monkeypatch: pytest.M
     def full(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache.os, "replace", full)
+    monkeypatch.setattr(compiling.os, "replace", full)
     with pytest.raises(KeyboardInterrupt):
-        cache.replace(file, b"new")
+        compiling.replace(file, b"new")
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -178,7 +177,7 @@ def test_a_user_without_a_home_gets_no_folder_named_tilde(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")  # what expanduser leaves
-    assert all(folder.is_absolute() for folder in cache.folders())
+    assert all(folder.is_absolute() for folder in compiling.folders())
 
 
 # -- in processes of their own ---------------------------------------------------------------------

@@ -11,7 +11,7 @@ from numba.core.errors import NumbaError
 
 from hemf.kernels import compile as compiling
 from hemf.kernels import products, rows
-from hemf.kernels.cache import source_digest
+from hemf.kernels.compile import source_digest
 
 CODE = """
 from hemf.kernels.compile import inner, kernel

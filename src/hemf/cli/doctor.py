@@ -116,7 +116,7 @@ def _cache() -> str:
 
 
 def _kernel_cache() -> str:
-    from hemf.kernels.cache import folders
+    from hemf.kernels.compile import folders
 
     for folder in folders():
         try:
