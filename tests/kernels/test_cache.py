@@ -19,24 +19,24 @@ import pytest
 import hemf
 from hemf.errors import CacheWarning
 from hemf.kernels import compile as compiling
+from hemf.kernels.structures import Vector
 
 PACKAGE = Path(hemf.__file__).parent
-SIGNATURE = "void({T}[::1], {T}[::1])"
 
 
-def tripled(x: Any, y: Any) -> None:
+def tripled(x: Vector, y: Vector) -> None:
     for k in range(x.size):
         y[k] = 3.0 * x[k]
 
 
-def squared(x: Any, y: Any) -> None:
+def squared(x: Vector, y: Vector) -> None:
     for k in range(x.size):
         y[k] = x[k] * x[k]
 
 
 def run(function: Any, *, factor: Any = lambda x: 3.0 * x) -> int:
     """Compile or load a function, check what it computes, and say how often it was loaded."""
-    kernel = compiling.Kernel(function, SIGNATURE, allocates=False)
+    kernel = compiling.kernel(function)
     x = np.arange(5.0)
     y = np.empty(5)
     code = kernel.compiled(np.float64)
@@ -143,7 +143,7 @@ def test_a_whole_file_that_cannot_be_rebuilt_is_compiled(
 def test_functions_that_enclose_values_are_not_kept(folder: Path) -> None:
     for factor in (2.0, 4.0):
 
-        def enclosing(x: Any, y: Any) -> None:
+        def enclosing(x: Vector, y: Vector) -> None:
             for k in range(x.size):
                 y[k] = factor * x[k]  # noqa: B023
 

@@ -21,10 +21,10 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_type_hints
+from types import ModuleType, NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import llvmlite
 import numba
@@ -50,6 +50,12 @@ _log = logging.getLogger(__name__)
 _failed: list[OSError] = []
 _warned = False
 _TYPES = {np.dtype(name): name for name in ("float32", "float64", "uint16", "uint32")}
+_NUMBERS: dict[Any, Any] = {
+    int: numba.int64,
+    float: numba.float64,
+    bool: numba.boolean,
+    NoneType: numba.void,
+}
 _lock = threading.Lock()
 _dynamic: Any = _dynfunc  # Numba has no types
 _library: Any = JITCodeLibrary
@@ -337,31 +343,25 @@ def _part(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 class Kernel:
     """A Numba function for float32 or float64 storage, compiled on first use.
 
-    ``signature`` is written with ``{T}`` for the storage type and ``{C}`` for that of codes. A
-    function with named tuples of arrays among its arguments has a list of these instead, and
-    returns nothing; their fields say what they hold: ``Annotated[Any, "{T}[:, ::1]"]``. Code that
-    runs only ``if argument is not None`` is not compiled for those that are None.
+    Annotations give the types of its arguments: a number, an array as `hemf.kernels.structures`
+    names them, or a named tuple of these, which may be None. Code that runs only ``if argument is
+    not None`` is not compiled for those that are None.
+
+    A function that makes arrays must say that it ``allocates``. In all others references to arrays
+    are not counted, which would take most of the time of a function with dozens of arrays.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        signature: str | tuple[Any, ...],
-        *,
-        allocates: bool,
-        optional: tuple[type, ...] = (),
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], *, allocates: bool = False) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
-        self._signature = signature
-        self._optional = optional
+        self._function = function
         self._dispatcher = KernelDispatcher(function, _options(allocates))
         self._ready: dict[Any, Any] = {}
 
     def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
         """Whether machine code for ``dtype`` storage is loaded, or can be read from disk."""
         key = np.dtype(dtype), np.dtype(codes), ()
-        return key in self._ready or self._dispatcher.is_kept(self._types(*key))
+        return key in self._ready or self._dispatcher.is_kept(self._signature(*key))
 
     def compiled(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
         """Return the machine code for ``dtype`` storage; any other argument type is refused.
@@ -374,8 +374,9 @@ class Kernel:
     def compile_all(self, dtype: Any) -> None:
         """Compile for ``dtype`` storage, with all arguments and without those that may be None."""
         self.compiled(dtype)
-        if self._optional:
-            self.compiled(dtype, absent=self._optional)
+        hints = get_type_hints(self._function, include_extras=True).values()
+        if optional := tuple(get_args(hint)[0] for hint in hints if isinstance(hint, UnionType)):
+            self.compiled(dtype, absent=optional)
 
     def trusting(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
         """Return the machine code without its guard, for arguments that were made to fit.
@@ -388,60 +389,42 @@ class Kernel:
             with _lock:
                 if key not in self._ready:
                     self._dispatcher.disable_compile(False)
-                    entry = self._dispatcher.compile(self._types(*key))
+                    entry = self._dispatcher.compile(self._signature(*key))
                     self._dispatcher.disable_compile(True)
                     self._ready[key] = entry
             warn_if_not_written()
         return self._ready[key]
 
-    def _types(self, dtype: Any, codes: Any, absent: tuple[type, ...]) -> Any:
-        return _typed(self._signature, {"T": _TYPES[dtype], "C": _TYPES[codes]}, absent)
+    def _signature(self, dtype: Any, codes: Any, absent: tuple[type, ...]) -> Any:
+        names = {"T": _TYPES[dtype], "C": _TYPES[codes]}
+        hints = get_type_hints(self._function, include_extras=True)
+        result = _type(hints.pop("return"), names, absent)
+        return result(*(_type(hint, names, absent) for hint in hints.values()))
 
 
-def _typed(
-    signature: str | tuple[Any, ...], names: dict[str, str], absent: tuple[type, ...]
-) -> Any:
-    if isinstance(signature, str):
-        return signature.format(**names)
-    types: list[Any] = []
+def _type(hint: Any, names: dict[str, str], absent: tuple[type, ...]) -> Any:
+    """Return Numba's type of an annotation."""
+    if hint in _NUMBERS:
+        return _NUMBERS[hint]
+    if get_origin(hint) is Annotated:
+        parse: Any = sigutils.normalize_signature
+        return parse(f"void({hint.__metadata__[0].format(**names)})")[0][0]
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    if hint in absent:
+        return numba.types.none
+    hints = get_type_hints(hint, include_extras=True).values()
+    fields = [_type(each, names, ()) for each in hints]
     mixed: Any = numba.types.NamedTuple
     uniform: Any = numba.types.NamedUniTuple
-    for argument in signature:
-        if isinstance(argument, str):
-            types.append(_type(argument, names))
-            continue
-        if argument in absent:
-            types.append(numba.types.none)
-            continue
-        hints = get_type_hints(argument, include_extras=True)
-        fields = [_type(hint.__metadata__[0], names) for hint in hints.values()]
-        is_uniform = len(set(fields)) == 1
-        types.append(
-            uniform(fields[0], len(fields), argument) if is_uniform else mixed(fields, argument)
-        )
-    return numba.void(*types)
+    is_uniform = len(set(fields)) == 1
+    return uniform(fields[0], len(fields), hint) if is_uniform else mixed(fields, hint)
 
 
-def _type(text: str, names: dict[str, str]) -> Any:
-    parse: Any = sigutils.normalize_signature
-    return parse(f"void({text.format(**names)})")[0][0]
-
-
-def kernel(
-    *signature: Any, allocates: bool = False, optional: tuple[type, ...] = ()
-) -> Callable[[Callable[..., Any]], Kernel]:
-    """Decorate a function as a `Kernel` of this signature, one text or a list of arguments.
-
-    Arguments of ``optional`` types may be None.
-
-    A function that makes arrays must set ``allocates``. In all others references to arrays are not
-    counted, which would take most of the time of a function with dozens of arrays.
-    """
-    first = signature[0]
-    whole = " ".join(first.split()) if len(signature) == 1 else signature
-    return lambda function: Kernel(function, whole, allocates=allocates, optional=optional)
-
-
+kernel = Kernel
+"""Decorate a function as a `Kernel`."""
+allocating_kernel = partial(Kernel, allocates=True)
+"""Decorate a function that makes arrays as a `Kernel`."""
 inner = _part(fastmath={"contract"}, forceinline=True)
 """Decorate a function that only kernels call, and that makes no arrays."""
 plain = _part(forceinline=True)

@@ -12,7 +12,13 @@ import numpy as np
 
 from hemf.kernels.clock import ticks
 from hemf.kernels.compile import inner, kernel
-from hemf.kernels.structures import Descent
+from hemf.kernels.structures import (
+    Descent,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    Table,
+)
 
 
 @inner
@@ -25,8 +31,10 @@ def product(a: Any, b: Any) -> float:
 
 
 # docs/model.md#sgd
-@kernel(Descent, "{T}[:, ::1]", "{T}[:, ::1]", "float64[::1]", "int64[::1]")
-def descend(given: Descent, user_rows: Any, item_rows: Any, forecasts: Any, spent: Any) -> None:
+@kernel
+def descend(
+    given: Descent, user_rows: Table, item_rows: Table, forecasts: Float64Array, spent: Int64Array
+) -> None:
     """Learn every rating once, in this order.
 
     What was expected of each before is written into ``forecasts``, and how many ticks of the clock
@@ -61,10 +69,11 @@ def descend(given: Descent, user_rows: Any, item_rows: Any, forecasts: Any, spen
             before = now
 
 
-@kernel("void(int32[::1], int32[::1], float64, float64, {T}[:, ::1], {T}[:, ::1], float64[::1])")
+@kernel
 def forecast(
-    users: Any, items: Any, mean: Any, scale: Any, user_rows: Any, item_rows: Any, forecasts: Any
-) -> None:
+    users: Int32Array, items: Int32Array, mean: float, scale: float, user_rows: Table,
+    item_rows: Table, forecasts: Float64Array,
+) -> None:  # fmt: skip
     """Write c + s(o_i + p_j + a_i·b_j) of every pair; what belongs to a row of -1 is left out."""
     for k in range(users.size):
         i, j = users[k], items[k]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.blocks import data_part, load_block
-from hemf.kernels.compile import kernel, summing
+from hemf.kernels.compile import allocating_kernel, kernel, summing
 from hemf.kernels.lanes import (
     factorise,
     full,
@@ -23,17 +23,25 @@ from hemf.kernels.lanes import (
 )
 from hemf.kernels.structures import (
     WIDTH,
+    Cube,
+    Float64Array,
+    Float64Cube,
+    Float64Matrix,
+    Int32Array,
+    Int64Array,
     OtherRows,
     Ratings,
     SweepMemory,
+    Table,
     TopicRatings,
     TopicRows,
+    Vector,
     refer,
 )
 
 
-@kernel("void({T}[:, ::1], {T}[:, ::1])")
-def outer_products(rows: Any, second: Any) -> None:
+@kernel
+def outer_products(rows: Table, second: Table) -> None:
     """Write b bᵀ of every row, packed."""
     for n in range(rows.shape[0]):
         row, out = rows[n], second[n]
@@ -44,13 +52,11 @@ def outer_products(rows: Any, second: Any) -> None:
             p += i + 1
 
 
-@kernel(
-    "int64", "int64", "int64[::1]", Ratings, OtherRows, "float64[::1]", "float64[::1]",
-    "float64[::1]", "{T}[:, ::1]", SweepMemory, allocates=True,
-)  # fmt: skip
+@allocating_kernel
 def draw_rows(
-    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, noise: Any, precision: Any,
-    natural_mean: Any, rows: Any, memory: SweepMemory,
+    begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows,
+    noise: Float64Array, precision: Float64Array, natural_mean: Float64Array, rows: Table,
+    memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Draw the rows of chunks begin … end from their conditional posterior.
 
@@ -95,13 +101,10 @@ def dot(a: Any, b: Any) -> Any:
     return total
 
 
-@kernel(
-    "int64", "int64", "int64[::1]", Ratings, "{T}[::1]", "{T}[:, ::1]", "float64[::1]",
-    "{T}[:, :, ::1]", "float64[:, ::1]", allocates=True,
-)  # fmt: skip
+@allocating_kernel
 def conditional_rows(
-    begin: int, end: int, cuts: Any, ratings: Ratings, weights: Any, other: Any, precision: Any,
-    covariance: Any, natural_mean: Any,
+    begin: int, end: int, cuts: Int64Array, ratings: Ratings, weights: Vector, other: Table,
+    precision: Float64Array, covariance: Cube, natural_mean: Float64Matrix,
 ) -> None:  # fmt: skip
     """Write S and h of the rows of chunks begin … end: S⁻¹ = Λ + Σ w b bᵀ, h = Σ w r b.
 
@@ -144,8 +147,10 @@ def conditional_rows(
                 p += 1
 
 
-@kernel("void(int64, int64, {T}[:, :, ::1], float64[:, ::1], float64[:, ::1])")
-def multiply_rows(begin: int, end: int, matrices: Any, vectors: Any, out: Any) -> None:
+@kernel
+def multiply_rows(
+    begin: int, end: int, matrices: Cube, vectors: Float64Matrix, out: Float64Matrix
+) -> None:
     """Write the product of each row's matrix with its vector."""
     for n in range(begin, end):
         matrix, vector, product = matrices[n], vectors[n], out[n]
@@ -153,19 +158,20 @@ def multiply_rows(begin: int, end: int, matrices: Any, vectors: Any, out: Any) -
             product[i] = dot(matrix[i], vector)
 
 
-@kernel("void(int64, int64, int32[::1], int32[::1], {T}[:, ::1], {T}[:, ::1], {T}[::1])")
+@kernel
 def products(
-    begin: int, end: int, left: Any, right: Any, left_rows: Any, right_rows: Any, out: Any
-) -> None:
+    begin: int, end: int, left: Int32Array, right: Int32Array, left_rows: Table, right_rows: Table,
+    out: Vector,
+) -> None:  # fmt: skip
     """Write the product of the two rows of each pair."""
     for n in range(begin, end):
         out[n] = dot(left_rows[left[n]], right_rows[right[n]])
 
 
-@kernel("int64", "int64", TopicRatings, "float64", TopicRows, TopicRows, "{T}[::1]", allocates=True)
+@allocating_kernel
 def draw_topics(
-    begin: int, end: int, ratings: TopicRatings, noise: Any, user_rows: TopicRows,
-    item_rows: TopicRows, uniforms: Any,
+    begin: int, end: int, ratings: TopicRatings, noise: float, user_rows: TopicRows,
+    item_rows: TopicRows, uniforms: Vector,
 ) -> None:  # fmt: skip
     """Draw the user topic i and the item topic k of every rating, both at once.
 
@@ -203,12 +209,11 @@ def draw_topics(
         ratings.user_topics[n], ratings.item_topics[n] = i, k
 
 
-@kernel(
-    """void(int32[::1], int32[::1], {T}[::1], {T}[:, ::1], float64[:, :, ::1], float64[:, ::1])"""
-)
+@kernel
 def gather_groups(
-    groups: Any, others: Any, values: Any, other_vectors: Any, grams: Any, moments: Any
-) -> None:
+    groups: Int32Array, others: Int32Array, values: Vector, other_vectors: Table,
+    grams: Float64Cube, moments: Float64Matrix,
+) -> None:  # fmt: skip
     """Add d dᵀ and r d of every rating to the sums of its group."""
     size = other_vectors.shape[1]
     for n in range(groups.size):

@@ -11,32 +11,33 @@ from typing import Any
 import numpy as np
 
 from hemf.kernels.compile import kernel, separate, separate_step
-from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Sittings, refer
+from hemf.kernels.structures import (
+    MEAN,
+    SPREAD,
+    Float64Array,
+    Float64Matrix,
+    Int32Array,
+    Int64Array,
+    Rows,
+    Rules,
+    Sittings,
+    Table,
+    Vector,
+    refer,
+)
 
 FIRST, NOW, BEFORE, PRODUCT, EXTRA, DIVERGENCE = range(6)
 SUMS = 6
 """Sums over raters: see `hemf.model.moods.MoodSums`."""
 
 
-@kernel(
-    "void(int64, int64, int64[::1], int64[::1], int32[::1], int32[::1], {T}[::1], "
-    "{T}[:, ::1], {T}[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1])"
-)
+@kernel
 def gather(
-    begin: int,
-    end: int,
-    cuts: Any,
-    indptr: Any,
-    others: Any,
-    sitting: Any,
-    values: Any,
-    own_mean: Any,
-    other_mean: Any,
-    own_precision: Any,
-    other_weight: Any,
-    precision: Any,
-    pull: Any,
-) -> None:
+    begin: int, end: int, cuts: Int64Array, indptr: Int64Array, others: Int32Array,
+    sitting: Int32Array, values: Vector, own_mean: Table, other_mean: Table,
+    own_precision: Float64Array, other_weight: Float64Array, precision: Float64Array,
+    pull: Float64Array,
+) -> None:  # fmt: skip
     """Sum the residuals of the ratings of each session, for raters of these chunks.
 
     ``precision`` becomes Σ τ_i υ_j/σ² and ``pull`` the same of r - E[a·b].
@@ -55,28 +56,13 @@ def gather(
 
 
 # docs/model.md#moods
-@kernel(
-    "void(int64, int64, int64[::1], int64[::1], float64[::1], float64[::1], float64, float64, "
-    "float64, float64[::1], float64[::1], float64[::1], float64[::1], float64[::1], "
-    "float64[:, ::1])"
-)
+@kernel
 def smooth(
-    begin: int,
-    end: int,
-    cuts: Any,
-    indptr: Any,
-    precision: Any,
-    pull: Any,
-    persistence: Any,
-    variance: Any,
-    extra: Any,
-    level: Any,
-    level_spread: Any,
-    product: Any,
-    mean: Any,
-    spread: Any,
-    sums: Any,
-) -> None:
+    begin: int, end: int, cuts: Int64Array, indptr: Int64Array, precision: Float64Array,
+    pull: Float64Array, persistence: float, variance: float, extra: float, level: Float64Array,
+    level_spread: Float64Array, product: Float64Array, mean: Float64Array, spread: Float64Array,
+    sums: Float64Matrix,
+) -> None:  # fmt: skip
     """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums.
 
     ``level``, ``level_spread`` and ``product`` become E l(t), Var l(t) and Cov(l(t), l(t+1)), 0 for
@@ -129,8 +115,10 @@ def smooth(
             sums[chunk, DIVERGENCE] += divergence
 
 
-@kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
-def places(indptr: Any, times: Any, rows: Any, when: Any, place: Any) -> None:
+@kernel
+def places(
+    indptr: Int64Array, times: Int64Array, rows: Int64Array, when: Int64Array, place: Int64Array
+) -> None:
     """Write how many of a rater's sessions are earlier than a time, for each of these raters."""
     for k in range(rows.size):
         low, high = indptr[rows[k]], indptr[rows[k] + 1]
@@ -438,10 +426,11 @@ def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
         rules.total[0] += rules.noise * change
 
 
-@kernel("int64[::1]", "int64[::1]", "int64[::1]", "int64", Sittings, "int64[::1]")
+@kernel
 def seat_all(
-    rows: Any, times: Any, codes: Any, complete: Any, sittings: Sittings, seats: Any
-) -> None:
+    rows: Int64Array, times: Int64Array, codes: Int64Array, complete: int, sittings: Sittings,
+    seats: Int64Array,
+) -> None:  # fmt: skip
     """Write the session of each rating that is not removed."""
     sittings = refer(sittings)
     for k in range(rows.size):
@@ -449,13 +438,11 @@ def seat_all(
             seats[k] = seat(sittings, rows[k], times[k], complete != 0)
 
 
-@kernel(
-    "int64[::1]", "int64[::1]", "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules,
-    Sittings, "int64[::1]",
-)  # fmt: skip
+@kernel
 def filter_all(
-    rows: Any, others: Any, codes: Any, previous: Any, times: Any, users: Rows, items: Rows,
-    rules: Rules, sittings: Sittings, seats: Any,
+    rows: Int64Array, others: Int64Array, codes: Int64Array, previous: Int64Array,
+    times: Int64Array, users: Rows, items: Rows, rules: Rules, sittings: Sittings,
+    seats: Int64Array,
 ) -> None:  # fmt: skip
     """Find sessions where not all ratings are listed, and update their moods with new ratings."""
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
@@ -468,10 +455,11 @@ def filter_all(
                 filter_one(users, items, sittings, rules, i, j, codes[k], seats[k], expected)
 
 
-@kernel("int64[::1]", Rows, Rows, Rules, Sittings, "int64", "float64[::1]")
+@kernel
 def smooth_all(
-    rows: Any, users: Rows, items: Rows, rules: Rules, sittings: Sittings, gathers: Any, sums: Any
-) -> None:
+    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sittings: Sittings, gathers: int,
+    sums: Float64Array,
+) -> None:  # fmt: skip
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
     users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
     for k in range(rows.size):
@@ -480,8 +468,10 @@ def smooth_all(
         smooth_chain(sittings, rules, rows[k], sums)
 
 
-@kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
-def recall_seats(user_rows: Any, item_rows: Any, users: Rows, seats: Any) -> None:
+@kernel
+def recall_seats(
+    user_rows: Int64Array, item_rows: Int64Array, users: Rows, seats: Int64Array
+) -> None:
     """Write the session of each pair that is listed, or -1."""
     for k in range(user_rows.size):
         i, seats[k] = user_rows[k], -1

@@ -45,6 +45,8 @@ from hemf.kernels.refresh import (
 from hemf.kernels.structures import (
     MEAN,
     SPREAD,
+    Float64Array,
+    Int64Array,
     Outer,
     Rows,
     Rules,
@@ -77,22 +79,11 @@ def pair_error(
     return float(np.float64(own.weight[i]) * other.weight[j] * error)
 
 
-@kernel(
-    "int64[::1]",
-    "int64[::1]",
-    "int64[::1]",
-    "int64[::1]",
-    Rows,
-    Rows,
-    Rules,
-    "float64",
-    "int64[::1]",
-    Outer,
-    "int64[::1]",
-)
+@kernel
 def record_all(
-    rows: Any, others: Any, codes: Any, previous: Any, own: Rows, other: Rows, rules: Rules,
-    forgetting: Any, is_new: Any, memory: Outer, seats: Any,
+    rows: Int64Array, others: Int64Array, codes: Int64Array, previous: Int64Array, own: Rows,
+    other: Rows, rules: Rules, forgetting: float, is_new: Int64Array, memory: Outer,
+    seats: Int64Array,
 ) -> None:  # fmt: skip
     """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
 
@@ -127,8 +118,10 @@ def record_all(
             )
 
 
-@kernel("int64[::1]", "int64[::1]", Rows, "int64[::1]")
-def recall_all(user_rows: Any, item_rows: Any, users: Rows, previous: Any) -> None:
+@kernel
+def recall_all(
+    user_rows: Int64Array, item_rows: Int64Array, users: Rows, previous: Int64Array
+) -> None:
     """Write the code that each pair has in the history, where it has one."""
     for k in range(user_rows.size):
         position = find(users.start, users.length, users.other, user_rows[k], item_rows[k])
@@ -136,10 +129,10 @@ def recall_all(user_rows: Any, item_rows: Any, users: Rows, previous: Any) -> No
             previous[k] = users.code[position]
 
 
-@kernel("int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", Outer, "int64[::1]")
+@kernel
 def settle_all(
-    rows: Any, others: Any, codes: Any, own: Rows, other: Rows, rules: Rules, forgetting: Any,
-    memory: Outer, seats: Any,
+    rows: Int64Array, others: Int64Array, codes: Int64Array, own: Rows, other: Rows, rules: Rules,
+    forgetting: float, memory: Outer, seats: Int64Array,
 ) -> None:  # fmt: skip
     """Add ratings, oldest first, to the sums of those that are not listed."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
@@ -159,10 +152,10 @@ def settle_all(
         )
 
 
-@kernel("int64[::1]", "int64[::1]", Rows, Rows, Rules, "float64", "float64", Outer)
+@kernel
 def evict_all(
-    rows: Any, added: Any, own: Rows, other: Rows, rules: Rules, forgetting: Any,
-    other_forgetting: Any, memory: Outer,
+    rows: Int64Array, added: Int64Array, own: Rows, other: Rows, rules: Rules, forgetting: float,
+    other_forgetting: float, memory: Outer,
 ) -> None:  # fmt: skip
     """Sum up ratings of rows to which so many have been added."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
@@ -173,9 +166,9 @@ def evict_all(
         )  # fmt: skip
 
 
-@kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
+@kernel
 def refresh_all(
-    rows: Any, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
+    rows: Int64Array, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
 ) -> None:
     """Refresh rows one after the other."""
     own, other, shared = refer(own), refer(other), refer(shared)
@@ -184,9 +177,9 @@ def refresh_all(
         refresh(own, other, shared, rules, rows[k], memory)
 
 
-@kernel("int64[::1]", Rows, Rows, Shared, Rules, Scratch)
+@kernel
 def keep_all(
-    rows: Any, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
+    rows: Int64Array, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
 ) -> None:
     """Store the contributions of rows to their communities, without changing the rows."""
     own, other, shared = refer(own), refer(other), refer(shared)
@@ -195,14 +188,12 @@ def keep_all(
         keep_row(own, other, shared, rules, rows[k], memory)
 
 
-@kernel(
-    "int64[::1]", "int64[::1]", "int64[::1]", Rows, Rows, Shared, Shared, Rules,
-    "float64[::1]", "float64[::1]", "int64[::1]", Scratch, Scratch, Outer, "int64[::1]", Sittings,
-)  # fmt: skip
+@kernel
 def stream(
-    user_rows: Any, item_rows: Any, codes: Any, users: Rows, items: Rows, user_shared: Shared,
-    item_shared: Shared, rules: Rules, forecasts: Any, errors: Any, spent: Any,
-    user_memory: Scratch, item_memory: Scratch, products: Outer, times: Any, sittings: Sittings,
+    user_rows: Int64Array, item_rows: Int64Array, codes: Int64Array, users: Rows, items: Rows,
+    user_shared: Shared, item_shared: Shared, rules: Rules, forecasts: Float64Array,
+    errors: Float64Array, spent: Int64Array, user_memory: Scratch, item_memory: Scratch,
+    products: Outer, times: Int64Array, sittings: Sittings,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's mood, their row, then its item's.
 

@@ -12,7 +12,19 @@ import numpy as np
 
 from hemf.kernels.compile import inner, kernel, step, summing
 from hemf.kernels.lanes import add_scaled, fma, full, load, packed, store
-from hemf.kernels.structures import LANES, Features, Rows, Scratch, Shared, SweepMemory
+from hemf.kernels.structures import (
+    LANES,
+    Features,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    Rows,
+    Scratch,
+    Shared,
+    SweepMemory,
+    Table,
+    Vector,
+)
 
 
 @summing
@@ -43,21 +55,11 @@ def expected_error(
 
 
 # docs/model.md#predictive-variance
-@kernel(
-    "void(int64[::1], int64[::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], {T}[:, ::1], "
-    "boolean, float64[::1], float64[::1])"
-)
+@kernel
 def pair_moments(
-    left: Any,
-    right: Any,
-    left_mean: Any,
-    left_second: Any,
-    right_mean: Any,
-    right_second: Any,
-    with_variance: Any,
-    mean: Any,
-    variance: Any,
-) -> None:
+    left: Int64Array, right: Int64Array, left_mean: Table, left_second: Table, right_mean: Table,
+    right_second: Table, with_variance: bool, mean: Float64Array, variance: Float64Array,
+) -> None:  # fmt: skip
     """Write mean (and variance) of a·b for the pairs (left[k], right[k])."""
     total = left_mean.shape[1]
     for k in range(left.size):
@@ -75,21 +77,11 @@ def pair_moments(
 # Products of a sparse table of features with itself, through dense matrices.
 
 
-@kernel(
-    """void(int64, int64, int64[::1], int32[::1], {T}[::1],
-    int64[::1], int32[::1], {T}[::1], {T}[:, ::1])"""
-)
+@kernel
 def cross_products(
-    begin: int,
-    end: int,
-    indptr: Any,
-    rows: Any,
-    values: Any,
-    row_indptr: Any,
-    columns: Any,
-    row_values: Any,
-    out: Any,
-) -> None:
+    begin: int, end: int, indptr: Int64Array, rows: Int32Array, values: Vector,
+    row_indptr: Int64Array, columns: Int32Array, row_values: Vector, out: Table,
+) -> None:  # fmt: skip
     """Write the lower triangle of XᵀX, its rows begin … end, given X by columns and by rows.
 
     One row of the product at a time is in the cache, whatever the size of all. Columns rise within
@@ -107,10 +99,11 @@ def cross_products(
                 line[g] += x * row_values[n]
 
 
-@kernel("void(int64, int64, int64[::1], int32[::1], {T}[::1], {T}[:, ::1], float64[::1])")
+@kernel
 def row_forms(
-    begin: int, end: int, indptr: Any, columns: Any, values: Any, matrix: Any, out: Any
-) -> None:
+    begin: int, end: int, indptr: Int64Array, columns: Int32Array, values: Vector, matrix: Table,
+    out: Float64Array,
+) -> None:  # fmt: skip
     """Write xᵀCx of the rows begin … end of X; only the lower triangle of C is read.
 
     Columns rise within a row.

@@ -15,7 +15,16 @@ import numpy as np
 from hemf.kernels.compile import inner, kernel, step
 from hemf.kernels.lanes import copy_entries, put_products
 from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
-from hemf.kernels.structures import MEAN, SPREAD, Outer, Rows, Rules
+from hemf.kernels.structures import (
+    MEAN,
+    SPREAD,
+    Int32Array,
+    Int64Array,
+    Outer,
+    Rows,
+    Rules,
+    UInt16Array,
+)
 
 MOST_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
@@ -357,13 +366,10 @@ def enough(n: Any) -> int:
     return room
 
 
-@kernel(
-    "boolean(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int32[::1], "
-    "uint16[::1], int64, int32[::1])"
-)
+@kernel
 def extend(
-    rows: Any, extra: Any, start: Any, length: Any, room: Any, used: Any, other: Any, halves: Any,
-    width: Any, sitting: Any,
+    rows: Int64Array, extra: Int64Array, start: Int64Array, length: Int64Array, room: Int64Array,
+    used: Int64Array, other: Int32Array, halves: UInt16Array, width: int, sitting: Int32Array,
 ) -> bool:  # fmt: skip
     """Move lists that lack room for ``extra`` more entries behind what is ``used[0]`` of the pools.
 
@@ -393,8 +399,11 @@ def extend(
     return True
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
-def lay_out(rows: Any, extra: Any, length: Any, room: Any, new_start: Any, new_room: Any) -> int:
+@kernel
+def lay_out(
+    rows: Int64Array, extra: Int64Array, length: Int64Array, room: Int64Array,
+    new_start: Int64Array, new_room: Int64Array,
+) -> int:  # fmt: skip
     """Write where lists go in pools without gaps, with room for ``extra`` more entries in ``rows``.
 
     Return the entries that are needed.
@@ -413,13 +422,11 @@ def lay_out(rows: Any, extra: Any, length: Any, room: Any, new_start: Any, new_r
     return end
 
 
-@kernel(
-    "void(int64[::1], int64[::1], int32[::1], uint16[::1], int64, int32[::1], int64[::1], "
-    "int32[::1], uint16[::1], int32[::1])"
-)
+@kernel
 def gather(
-    start: Any, length: Any, other: Any, halves: Any, width: Any, sitting: Any, new_start: Any,
-    new_other: Any, new_halves: Any, new_sitting: Any,
+    start: Int64Array, length: Int64Array, other: Int32Array, halves: UInt16Array, width: int,
+    sitting: Int32Array, new_start: Int64Array, new_other: Int32Array, new_halves: UInt16Array,
+    new_sitting: Int32Array,
 ) -> None:  # fmt: skip
     """Copy every list to its new start in other pools."""
     for i in range(length.size):

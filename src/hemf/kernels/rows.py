@@ -14,8 +14,6 @@ cuts[c+1]. ``features`` is None without any.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hemf.kernels.blocks import (
@@ -43,6 +41,7 @@ from hemf.kernels.products import add_leverage
 from hemf.kernels.structures import (
     WIDTH,
     Features,
+    Int64Array,
     OtherRows,
     Posterior,
     Prior,
@@ -52,16 +51,11 @@ from hemf.kernels.structures import (
     refer,
 )
 
-SIGNATURE = (
-    "int64", "int64", "int64[::1]", Ratings, OtherRows, Prior, Posterior, Features, Statistics,
-    SweepMemory,
-)  # fmt: skip
-
 
 # docs/model.md#row-factors
-@kernel(*SIGNATURE, optional=(Features,))
+@kernel
 def coupled_rows(
-    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, prior: Prior,
+    begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
     posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
@@ -150,9 +144,9 @@ def coupled_rows(
 
 
 # docs/model.md#mean-field
-@kernel(*SIGNATURE, optional=(Features,))
+@kernel
 def mean_field_rows(
-    begin: int, end: int, cuts: Any, ratings: Ratings, other: OtherRows, prior: Prior,
+    begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
     posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""

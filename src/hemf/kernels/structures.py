@@ -22,13 +22,17 @@ LANES, WIDE = 4, 8
 MEAN, SPREAD = range(2)
 """Columns of moods: E o and Var o, which every row that is refreshed looks up."""
 
-Int64 = Annotated[Any, "int64"]
-Float64 = Annotated[Any, "float64"]
+# What arrays hold: {T} is the storage type, {C} that of codes.
+UInt8Array = Annotated[Any, "uint8[::1]"]
+UInt16Array = Annotated[Any, "uint16[::1]"]
 Int32Array = Annotated[Any, "int32[::1]"]
 Int64Array = Annotated[Any, "int64[::1]"]
 Float64Array = Annotated[Any, "float64[::1]"]
 Vector = Annotated[Any, "{T}[::1]"]
 Table = Annotated[Any, "{T}[:, ::1]"]
+Cube = Annotated[Any, "{T}[:, :, ::1]"]
+Int32Matrix = Annotated[Any, "int32[:, ::1]"]
+Int64Matrix = Annotated[Any, "int64[:, ::1]"]
 Float64Matrix = Annotated[Any, "float64[:, ::1]"]
 Float64Cube = Annotated[Any, "float64[:, :, ::1]"]
 
@@ -60,7 +64,7 @@ class Prior(NamedTuple):
 
     free: Int64Array
     """Which coordinates the posterior covers, (order,)."""
-    pinned: Int64
+    pinned: int
     """The coordinate that is 1, or -1."""
     precision: Float64Matrix
     """P_d = E[Σ_d⁻¹], (C, packed order); C = 1 where covariances are tied."""
@@ -82,7 +86,7 @@ class Posterior(NamedTuple):
     """q_i(d), (rows, D)."""
     errors: Float64Array
     """Σ_j υ_j E(r_ij - a·b)²."""
-    hold: Annotated[Any, "boolean"]
+    hold: bool
     """Keep the memberships."""
 
 
@@ -208,8 +212,8 @@ class TopicRatings(NamedTuple):
     items: Int32Array
     residuals: Vector
     """r less all but the product of topic vectors."""
-    user_topics: Annotated[Any, "uint8[::1]"]
-    item_topics: Annotated[Any, "uint8[::1]"]
+    user_topics: UInt8Array
+    item_topics: UInt8Array
     """Written: the topics drawn."""
 
 
@@ -218,7 +222,7 @@ class TopicRows(NamedTuple):
 
     shares: Table
     """θ, (rows, own topics)."""
-    vectors: Annotated[Any, "{T}[:, :, ::1]"]
+    vectors: Cube
     """c of users, d of items, (rows, topics of the other side, factors)."""
 
 
@@ -234,9 +238,9 @@ class Rows(NamedTuple):
     """E[a aᵀ], (rows, packed)."""
     membership: Table
     """q_i(d), (rows, D)."""
-    listed: Annotated[Any, "int32[:, ::1]"]
+    listed: Int32Matrix
     """The communities that a row gives something to, (rows, parts); -1 is none."""
-    parts: Annotated[Any, "{T}[:, :, ::1]"]
+    parts: Cube
     """What it gives: q, q m, q (S + mmᵀ) packed; (rows, parts, 1 + order + triangle)."""
     weight: Vector
     """E[τ], how much the row's ratings count."""
@@ -307,10 +311,10 @@ class Shared(NamedTuple):
     """Σ entropy, Σ τ error, refreshes so far, Σ worth."""
     free: Int64Array
     """Which coordinates the posterior covers."""
-    pinned: Int64
-    prior_shape: Float64
+    pinned: int
+    prior_shape: float
     """a0 of the noise scales, or 0 where there are none."""
-    error_unit: Float64
+    error_unit: float
     """What errors are measured in where noise scales are learnt; σ² or their mean."""
     expected: Float64Array
     """E[a] of a row that nothing is known of, (total,)."""
@@ -320,11 +324,11 @@ class Shared(NamedTuple):
     A rating that is no longer listed was learnt when less was known of the other row. What was
     uncertain then may be certain today, so its part of G is taken at today's mean.
     """
-    forgetting: Float64
+    forgetting: float
     """Forgetting factor γ."""
-    pending_share: Float64
+    pending_share: float
     """A row is refreshed when more than this part of its ratings is pending,"""
-    change: Float64
+    change: float
     """or when the other side has had more than so many refreshes since it last was."""
     how_many: Float64Matrix
     """Coefficients of ln n and of its square, (2, order); nothing without implicit features."""
@@ -342,12 +346,12 @@ class Descent(NamedTuple):
     """c before each rating, and after the last; a rating is learnt with the one after it."""
     steps: Float64Array
     """Step size at each rating."""
-    scale: Float64
-    offset_penalty: Float64
-    factor_penalty: Float64
-    known_users: Int64
+    scale: float
+    offset_penalty: float
+    factor_penalty: float
+    known_users: int
     """Rows from there on are new, and known once they have had a rating."""
-    known_items: Int64
+    known_items: int
 
 
 class Rules(NamedTuple):
@@ -355,17 +359,17 @@ class Rules(NamedTuple):
 
     levels: Vector
     """Standardised rating of each code."""
-    noise: Float64
+    noise: float
     """σ²."""
-    window: Int64
+    window: int
     """Ratings listed of each row; -1 is all of them."""
-    repeats: Int64
+    repeats: int
     """Whether another rating of a pair counts in addition to the earlier ones."""
-    renewal: Float64
+    renewal: float
     """Additional weight of a rating in sums of pairs that are rated repeatedly."""
-    least_share: Float64
+    least_share: float
     """Communities with less of a row are left out."""
-    thorough: Int64
+    thorough: int
     """Consider all communities at every refresh."""
     total: Float64Array
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
@@ -385,7 +389,7 @@ class Sittings(NamedTuple):
     moods: Table
     """The same as in `Rules`."""
     time: Int64Array
-    links: Annotated[Any, "int32[:, ::1]"]
+    links: Int32Matrix
     """The rater's session before, the one after, and the rater; -1 is none."""
     last: Int64Array
     """The latest session of each rater, or -1."""

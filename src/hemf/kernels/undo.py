@@ -22,6 +22,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hemf.kernels.compile import inner, kernel
+from hemf.kernels.structures import Int32Array, Int64Array, Int64Matrix, UInt16Array
 
 PLACE, ENTRIES = 8, 16
 """Parts of a row that are copied: where its list is, and the list. Tables are the lower bits."""
@@ -57,14 +58,11 @@ def move(array: int, buffer: int, size: int, back: bool) -> None:
         copy_bytes(buffer, array, size)
 
 
-@kernel(
-    "int64(int64[::1], int64[:, ::1], int64[::1], "
-    "int64[:, ::1], int32[::1], uint16[::1], int64, int32[::1], "
-    "int64[::1], int64, int64, int64, int64, boolean)"
-)
+@kernel
 def copy_rows(
-    rows: Any, tables: Any, stamps: Any, lists: Any, other: Any, halves: Any, width: Any,
-    sitting: Any, buffer: Any, at: Any, stamp: Any, parts: Any, noted: Any, back: Any,
+    rows: Int64Array, tables: Int64Matrix, stamps: Int64Array, lists: Int64Matrix,
+    other: Int32Array, halves: UInt16Array, width: int, sitting: Int32Array, buffer: Int64Array,
+    at: int, stamp: int, parts: int, noted: int, back: bool,
 ) -> int:  # fmt: skip
     """Copy ``parts`` of rows to a buffer, from ``at`` on; return where the copy ends.
 
