@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hemf.kernels import moods as kernels
+from hemf.kernels.structures import Ratings, SessionInformation, SessionPosterior
 from hemf.model.moods import MoodPosterior, MoodPrior, MoodSums, learn_mood_prior, mood_at
 
 PRIOR = MoodPrior(persistence=0.8, variance=0.5, extra=0.2)
@@ -54,9 +55,8 @@ def smoothed(
     posterior = MoodPosterior.none(precision.size)
     sums = np.zeros((cuts.size - 1, kernels.SUMS))
     kernels.smooth.compiled(np.float64)(
-        0, cuts.size - 1, cuts, indptr, precision, pull, prior.persistence, prior.variance,
-        prior.extra, posterior.level, posterior.level_spread, posterior.product, posterior.mean,
-        posterior.spread, sums,
+        0, cuts.size - 1, cuts, indptr, SessionInformation(precision, pull), prior.persistence,
+        prior.variance, prior.extra, SessionPosterior(**vars(posterior)), sums,
     )  # fmt: skip
     n_raters = int((np.diff(indptr) > 0).sum())
     return posterior, MoodSums(*sums.sum(axis=0).tolist(), n_raters, precision.size)
@@ -141,8 +141,8 @@ def test_what_is_gathered_is_weighted_sums_of_what_is_left(rng):
     own_precision, other_weight = rng.uniform(1, 2, 2), rng.uniform(1, 2, 3)
     precision, pull = np.zeros(3), np.zeros(3)
     kernels.gather.compiled(np.float64)(
-        0, 1, np.array([0, 2]), indptr, others, sitting, values, own, other, own_precision,
-        other_weight, precision, pull,
+        0, 1, np.array([0, 2]), Ratings(indptr, others, values), sitting, own, other,
+        own_precision, other_weight, SessionInformation(precision, pull),
     )  # fmt: skip
     users = np.array([0, 0, 0, 1])
     weight = own_precision[users] * other_weight[others]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hemf.kernels import online
 from hemf.kernels.reference import online as reference_online
-from hemf.kernels.structures import Rows, Rules, Shared, outer, scratch
-from hemf.model.rows import Layout, pack
+from hemf.kernels.structures import Batch, Rows, Rules, Shared, Stream, outer, scratch
+from hemf.model.layout import Layout, pack
 from hemf.online.state import no_sittings
 from proofs.problems import any_communities, spd
 
@@ -338,8 +338,9 @@ def test_records_equal_the_reference(seed: int, forgetting: float, **shape: Any)
     for run in (compiled("record_all", made), reference_online.record_all):
         state, is_new = copied(made), np.full(12, -7)
         run(
-            users, items, codes, before, state["user"], state["item"], state["rules"], forgetting,
-            is_new, filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
+            Batch(users, items, codes, before, NOWHERE), state["user"], state["item"],
+            state["rules"], forgetting, is_new,
+            filled(outer(state["user"].mean, state["user"].second)),
         )  # fmt: skip
         results.append((state, is_new))
     (ours, ours_new), (theirs, theirs_new) = results
@@ -365,11 +366,14 @@ def streamed(
     for begin in range(0, n, at_once):
         part = slice(begin, begin + at_once)
         run(
-            *(array[part] for array in ratings), state["user"], state["item"],
-            state["user shared"], state["item shared"], state["rules"],
-            forecasts[part], errors[part], spent[part],
+            Stream(
+                *(array[part] for array in ratings), NOWHERE,
+                forecasts[part], errors[part], spent[part],
+            ),
+            state["user"], state["item"], state["user shared"], state["item shared"],
+            state["rules"],
             *(filled(scratch(state[name], state[f"{name} shared"])) for name in SIDES),
-            filled(outer(state["user"].mean, state["user"].second)), NOWHERE,
+            filled(outer(state["user"].mean, state["user"].second)),
             no_sittings(state["user"].mean.dtype),
         )  # fmt: skip
     return state, forecasts, errors
@@ -584,8 +588,8 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
         getattr(own, field)[0] = 0
     codes = rng.integers(0, LEVELS, rated.size)
     compiled("record_all", made)(
-        np.zeros_like(rated), rated, codes, np.full(rated.size, -1), own, other, made["rules"],
-        forgetting, np.zeros_like(rated), outer(own.mean, own.second), NOWHERE,
+        Batch(np.zeros_like(rated), rated, codes, np.full(rated.size, -1), NOWHERE),
+        own, other, made["rules"], forgetting, np.zeros_like(rated), outer(own.mean, own.second),
     )  # fmt: skip
     weights = forgetting ** np.arange(rated.size)[::-1]
     G, h, squares = reference_online.data_part(own, other, made["user shared"], made["rules"], 0)
@@ -688,8 +692,7 @@ def test_strided_memory_of_sums_is_a_type_error(field: str, rng: np.random.Gener
     nothing = np.zeros(0, np.int64)
     with pytest.raises(TypeError):
         compiled("settle_all", made)(
-            nothing, nothing, nothing, made["user"], made["item"], made["rules"], 1.0, memory,
-            NOWHERE,
+            Batch(*[nothing] * 5), made["user"], made["item"], made["rules"], 1.0, memory
         )  # fmt: skip
 
 

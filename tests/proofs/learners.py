@@ -13,6 +13,7 @@ from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
+from hemf.kernels.structures import Batch
 from hemf.model.communities import Statistics
 from hemf.model.rows import Layout, pack, unpack
 from hemf.online import jumps, updates
@@ -193,9 +194,9 @@ def record(
         state.total[0] -= state.errors(rows["user"], rows["item"], before).sum()
     updates._reserve(state, rows)
     states.kernel(state, "record_all")(
-        rows[name], rows[OTHER[name]], codes, before, *states.pair(state, name),
-        states.rules(state), state.options.forgetting[name], np.zeros(codes.size, np.int64),
-        states.outer(state), np.zeros(0, np.int64),
+        Batch(rows[name], rows[OTHER[name]], codes, before, np.zeros(0, np.int64)),
+        *states.pair(state, name), states.rules(state), state.options.forgetting[name],
+        np.zeros(codes.size, np.int64), states.outer(state),
     )  # fmt: skip
 
 

@@ -174,6 +174,7 @@ class RatingsInMemory:
     def mood_information(self, model: Model) -> tuple[Float64Array, Float64Array]:
         """Return Σ τ_i υ_j/σ² of each session, and the same sum of (r - E[a·b]) times it."""
         from hemf.kernels.moods import gather
+        from hemf.kernels.structures import Ratings, SessionInformation
 
         users, items, table = model.sides["user"], model.sides["item"], self.tables["user"]
         session = self._session("user")
@@ -182,12 +183,14 @@ class RatingsInMemory:
         natural_mean = precision.copy()
         cuts = chunk_bounds(table.indptr, users.layout.order)
         own, other = users.weights / model.noise, np.ascontiguousarray(items.weights)
+        ratings = Ratings(table.indptr, table.indices, table.values)
+        information = SessionInformation(precision, natural_mean)
         run = gather.compiled(users.moments.mean.dtype)
 
         def work(begin: int, end: int) -> None:
             run(
-                begin, end, cuts, table.indptr, table.indices, session, table.values,
-                users.moments.mean, items.moments.mean, own, other, precision, natural_mean,
+                begin, end, cuts, ratings, session, users.moments.mean, items.moments.mean, own,
+                other, information,
             )  # fmt: skip
 
         self._share_out(work, cuts.size - 1)
@@ -198,19 +201,21 @@ class RatingsInMemory:
     ) -> tuple[MoodPosterior, MoodSums]:
         """Return the posterior of moods given the result of `mood_information`."""
         from hemf.kernels.moods import SUMS, smooth
+        from hemf.kernels.structures import SessionInformation, SessionPosterior
 
         assert self.sessions is not None
         indptr, n_sessions = self.sessions.indptr, self.sessions.times.size
         cuts = chunk_bounds(indptr, 1)
         new = MoodPosterior.none(n_sessions)
         sums = np.zeros((cuts.size - 1, SUMS))
+        information = SessionInformation(precision, natural_mean)
+        posterior = SessionPosterior(**vars(new))
         run = smooth.compiled(np.float64)
 
         def work(begin: int, end: int) -> None:
             run(
-                begin, end, cuts, indptr, precision, natural_mean, prior.persistence,
-                prior.variance, prior.extra, new.level, new.level_spread, new.product, new.mean,
-                new.spread, sums,
+                begin, end, cuts, indptr, information, prior.persistence, prior.variance,
+                prior.extra, posterior, sums,
             )  # fmt: skip
 
         self._share_out(work, cuts.size - 1)

@@ -18,11 +18,13 @@ from hemf.kernels.structures import (
     Float64Matrix,
     Int32Array,
     Int64Array,
+    Ratings,
     Rows,
     Rules,
+    SessionInformation,
+    SessionPosterior,
     Sittings,
     Table,
-    Vector,
     refer,
 )
 
@@ -33,15 +35,13 @@ SUMS = 6
 
 @kernel
 def gather(
-    begin: int, end: int, cuts: Int64Array, indptr: Int64Array, others: Int32Array,
-    sitting: Int32Array, values: Vector, own_mean: Table, other_mean: Table,
-    own_precision: Float64Array, other_weight: Float64Array, precision: Float64Array,
-    pull: Float64Array,
+    begin: int, end: int, cuts: Int64Array, ratings: Ratings, session: Int32Array,
+    own_mean: Table, other_mean: Table, own_precision: Float64Array, other_weight: Float64Array,
+    information: SessionInformation,
 ) -> None:  # fmt: skip
-    """Sum the residuals of the ratings of each session, for raters of these chunks.
-
-    ``precision`` becomes Σ τ_i υ_j/σ² and ``pull`` the same of r - E[a·b].
-    """
+    """Sum the residuals of the ratings of each session, for raters of these chunks."""
+    indptr, others, values = ratings.indptr, ratings.indices, ratings.values
+    precision, natural_mean = information.precision, information.natural_mean
     total = own_mean.shape[1]
     for i in range(cuts[begin], cuts[end]):
         m = own_mean[i]
@@ -51,23 +51,21 @@ def gather(
             for t in range(total):
                 product += np.float64(m[t]) * np.float64(n[t])
             weight = own_precision[i] * other_weight[others[k]]
-            precision[sitting[k]] += weight
-            pull[sitting[k]] += weight * (np.float64(values[k]) - product)
+            precision[session[k]] += weight
+            natural_mean[session[k]] += weight * (np.float64(values[k]) - product)
 
 
 # docs/model.md#moods
 @kernel
 def smooth(
-    begin: int, end: int, cuts: Int64Array, indptr: Int64Array, precision: Float64Array,
-    pull: Float64Array, persistence: float, variance: float, extra: float, level: Float64Array,
-    level_spread: Float64Array, product: Float64Array, mean: Float64Array, spread: Float64Array,
+    begin: int, end: int, cuts: Int64Array, indptr: Int64Array, information: SessionInformation,
+    persistence: float, variance: float, extra: float, posterior: SessionPosterior,
     sums: Float64Matrix,
 ) -> None:  # fmt: skip
-    """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums.
-
-    ``level``, ``level_spread`` and ``product`` become E l(t), Var l(t) and Cov(l(t), l(t+1)), 0 for
-    the last; ``mean`` and ``spread`` E o(t) and Var o(t), o = l + g.
-    """
+    """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums."""
+    precision, natural_mean = information.precision, information.natural_mean
+    level, level_spread, product = posterior.level, posterior.level_spread, posterior.product
+    mean, spread = posterior.mean, posterior.spread
     innovation = variance * (1.0 - persistence * persistence)
     for chunk in range(begin, end):
         for i in range(cuts[chunk], cuts[chunk + 1]):
@@ -79,7 +77,7 @@ def smooth(
             for t in range(first, last + 1):
                 noise = 1.0 / precision[t]
                 total = uncertain + extra + noise
-                surprise = pull[t] * noise - expected
+                surprise = natural_mean[t] * noise - expected
                 divergence += 0.5 * (np.log(total / noise) + surprise * surprise / total)
                 filtered = expected + uncertain / total * surprise
                 narrowed = uncertain * (extra + noise) / total
@@ -102,7 +100,7 @@ def smooth(
                     sums[chunk, PRODUCT] += here * later + product[t]
                 later, later_spread = here, v
                 noise = 1.0 / precision[t]
-                left = pull[t] * noise
+                left = natural_mean[t] * noise
                 share = extra / (extra + noise)
                 sums[chunk, EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (
                     1.0 - share
@@ -147,13 +145,13 @@ def compile_moods(dtype: Any) -> None:
 # is linked to its rater, and the posterior of earlier ones no longer changes.
 
 
-LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
+LEVEL, LEVEL_SPREAD, PRECISION, NATURAL_MEAN, EXPECTED, UNCERTAIN = range(6)
 """Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the session and the same of
 r - E[a·b], as of the last update; E l and Var l before these ratings."""
 COLUMNS = 6
 EARLIER, LATER, RATER = range(3)
 """Columns of links."""
-RATERS, SITTINGS = 5, 6
+RATERS, SESSIONS = 5, 6
 FILTER_SUMS = 7
 """Length of the sums online: numbers of raters and sessions in place of the divergence."""
 GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to their optimum
@@ -175,9 +173,9 @@ def covariance(prior: Any, one: float, other: float) -> float:
 
 
 @separate
-def ahead(sittings: Sittings, earlier: int, later: int) -> tuple[float, float]:
+def ahead(sessions: Sittings, earlier: int, later: int) -> tuple[float, float]:
     """E l and Var l at a time between two sessions; -1 is none."""
-    table, prior = sittings.table, sittings.prior
+    table, prior = sessions.table, sessions.prior
     phi = prior[0]
     innovation = prior[1] * (1.0 - phi * phi)
     if earlier >= 0 and later >= 0:
@@ -197,26 +195,26 @@ def ahead(sittings: Sittings, earlier: int, later: int) -> tuple[float, float]:
 
 
 @separate
-def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
+def find_session(sessions: Sittings, i: int, when: int, complete: bool) -> int:
     """Return the session of a rater at a time; a new one is added if there is none.
 
     No posterior changes.
     """
-    time, links, table, moods = sittings.time, sittings.links, sittings.table, sittings.moods
-    earlier, later = sittings.last[i], np.int64(-1)
+    time, links, table, moods = sessions.time, sessions.links, sessions.table, sessions.moods
+    earlier, later = sessions.last[i], np.int64(-1)
     while earlier >= 0 and time[earlier] > when:
         later = earlier
         earlier = np.int64(links[earlier, EARLIER])
     if earlier >= 0 and time[earlier] == when:
         return earlier
-    s = sittings.used[0]
-    sittings.used[0] += 1
-    expected, uncertain = ahead(sittings, earlier, later)
+    s = sessions.used[0]
+    sessions.used[0] += 1
+    expected, uncertain = ahead(sessions, earlier, later)
     time[s] = when
     table[s, LEVEL] = table[s, EXPECTED] = moods[s, MEAN] = expected
     table[s, LEVEL_SPREAD] = table[s, UNCERTAIN] = uncertain
-    moods[s, SPREAD] = uncertain + sittings.prior[2]
-    table[s, PRECISION] = table[s, PULL] = 0.0
+    moods[s, SPREAD] = uncertain + sessions.prior[2]
+    table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
     links[s, EARLIER] = links[s, LATER] = -1
     links[s, RATER] = i
     if complete:
@@ -226,25 +224,25 @@ def seat(sittings: Sittings, i: int, when: int, complete: bool) -> int:
         if later >= 0:
             links[later, EARLIER] = s
         else:
-            sittings.last[i] = s
+            sessions.last[i] = s
     elif later >= 0:
         links[s, RATER] = -1  # earlier than the latest: it cannot be found again
     else:
         if earlier >= 0:
             links[earlier, RATER] = -1
-        sittings.last[i] = s
+        sessions.last[i] = s
     return s
 
 
 @separate
-def believe(sittings: Sittings, s: int) -> None:
+def write_posterior(sessions: Sittings, s: int) -> None:
     """Write the posterior of a session, given its prediction and the sums of its ratings."""
-    table, moods, extra = sittings.table, sittings.moods, sittings.prior[2]
+    table, moods, extra = sessions.table, sessions.moods, sessions.prior[2]
     level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
     mean, whole = level, spread + extra
     if table[s, PRECISION] > 0.0:
         noise = 1.0 / np.float64(table[s, PRECISION])
-        left, total = np.float64(table[s, PULL]) * noise, spread + extra + noise
+        left, total = np.float64(table[s, NATURAL_MEAN]) * noise, spread + extra + noise
         level += spread / total * (left - level)
         spread *= (extra + noise) / total
         share = extra / (extra + noise)
@@ -276,16 +274,16 @@ def take_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values
 
 @separate
 def filter_listed(
-    users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, s: int, published: Any
+    users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int, s: int, published: Any
 ) -> None:
     """Bring the mood of a rater's latest session to its optimum, given the earlier sessions.
 
     All of its ratings are listed. The total of errors, computed with the ``published`` mean of the
     rater, is updated.
     """
-    table, moods = sittings.table, sittings.moods
+    table, moods = sessions.table, sessions.moods
     mean, spread = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
-    precision, pull, seen = 0.0, 0.0, 0.0
+    precision, natural_mean, seen = 0.0, 0.0, 0.0
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
         if users.sitting[k] == s:
@@ -293,11 +291,11 @@ def filter_listed(
             weight = own * items.weight[j]
             value = np.float64(rules.levels[users.code[k]])
             precision += weight
-            pull += weight * (value - dot(users.mean[i], items.mean[j]))
+            natural_mean += weight * (value - dot(users.mean[i], items.mean[j]))
             if rules.total.size > 0:
                 seen += weight * (value - dot(published, items.mean[j]))
-    table[s, PRECISION], table[s, PULL] = precision, pull
-    believe(sittings, s)
+    table[s, PRECISION], table[s, NATURAL_MEAN] = precision, natural_mean
+    write_posterior(sessions, s)
     if rules.total.size > 0:
         new, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
         change = precision * (new * new - mean * mean + wide - spread) - 2.0 * seen * (new - mean)
@@ -305,7 +303,7 @@ def filter_listed(
 
 
 @separate
-def shift_sitting(
+def shift_session(
     users: Rows, items: Rows, rules: Rules, i: int, s: int, mean: float, spread: float, moment: Any
 ) -> float:
     """Correct h for a change of mood from the given mean; return the change of Σ w r².
@@ -327,25 +325,25 @@ def shift_sitting(
 
 @separate
 def filter_one(
-    users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int, j: int, code: int, s: int,
+    users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int, j: int, code: int, s: int,
     expected: float,
 ) -> None:  # fmt: skip
     """Update the mood of a session with a rating; ``expected`` is E[a·b], without the mood."""
-    if sittings.last[i] == s:
-        table = sittings.table
+    if sessions.last[i] == s:
+        table = sessions.table
         weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
         table[s, PRECISION] += weight
-        table[s, PULL] += weight * (np.float64(rules.levels[code]) - expected)
-        believe(sittings, s)
+        table[s, NATURAL_MEAN] += weight * (np.float64(rules.levels[code]) - expected)
+        write_posterior(sessions, s)
 
 
 @separate_step
-def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: int) -> None:
+def gather_chain(users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int) -> None:
     """Sum the residuals of each session of a rater; unlink sessions without ratings."""
-    table, links = sittings.table, sittings.links
-    s = sittings.last[i]
+    table, links = sessions.table, sessions.links
+    s = sessions.last[i]
     while s >= 0:
-        table[s, PRECISION] = table[s, PULL] = 0.0
+        table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
         s = np.int64(links[s, EARLIER])
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
@@ -353,8 +351,8 @@ def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: 
         weight = own * items.weight[j]
         left = np.float64(rules.levels[users.code[k]]) - dot(users.mean[i], items.mean[j])
         table[users.sitting[k], PRECISION] += weight
-        table[users.sitting[k], PULL] += weight * left
-    s = sittings.last[i]
+        table[users.sitting[k], NATURAL_MEAN] += weight * left
+    s = sessions.last[i]
     while s >= 0:
         earlier, later = np.int64(links[s, EARLIER]), np.int64(links[s, LATER])
         if table[s, PRECISION] == 0.0:
@@ -364,21 +362,21 @@ def gather_chain(users: Rows, items: Rows, sittings: Sittings, rules: Rules, i: 
             if later >= 0:
                 links[later, EARLIER] = earlier
             else:
-                sittings.last[i] = earlier
+                sessions.last[i] = earlier
         s = earlier
-    sittings.smoothed[i] = users.count[i]
+    sessions.smoothed[i] = users.count[i]
 
 
 @separate_step
-def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
+def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
     """Bring all moods of a rater to their optimum, given the sums of their ratings.
 
     The total of errors is updated, and ``sums`` are added to.
     """
-    table, links, prior, moods = sittings.table, sittings.links, sittings.prior, sittings.moods
+    table, links, prior, moods = sessions.table, sessions.links, sessions.prior, sessions.moods
     phi, extra = prior[0], prior[2]
     innovation = prior[1] * (1.0 - phi * phi)
-    first = sittings.last[i]
+    first = sessions.last[i]
     if first < 0:
         return
     while links[first, EARLIER] >= 0:
@@ -389,7 +387,7 @@ def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
         table[s, EXPECTED], table[s, UNCERTAIN] = level, spread
         noise = 1.0 / np.float64(table[s, PRECISION])
         total = spread + extra + noise
-        level += spread / total * (np.float64(table[s, PULL]) * noise - level)
+        level += spread / total * (np.float64(table[s, NATURAL_MEAN]) * noise - level)
         spread *= (extra + noise) / total
         table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
         level, spread = phi * level, phi * phi * spread + innovation
@@ -409,16 +407,16 @@ def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
             sums[BEFORE] += here * here + v
             sums[PRODUCT] += here * later + product
         later, later_spread = here, v
-        precision, pull = np.float64(table[s, PRECISION]), np.float64(table[s, PULL])
+        precision, h = np.float64(table[s, PRECISION]), np.float64(table[s, NATURAL_MEAN])
         noise = 1.0 / precision
-        left, share = pull * noise, extra / (extra + noise)
+        left, share = h * noise, extra / (extra + noise)
         sums[EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (1.0 - share)
         old, narrow = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
         moods[s, MEAN] = here + share * (left - here)
         moods[s, SPREAD] = (1.0 - share) * (1.0 - share) * v + share * noise
         mean, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
-        change += precision * (mean * mean - old * old + wide - narrow) - 2.0 * pull * (mean - old)
-        sums[SITTINGS] += 1.0
+        change += precision * (mean * mean - old * old + wide - narrow) - 2.0 * h * (mean - old)
+        sums[SESSIONS] += 1.0
         s = np.int64(links[s, EARLIER])
     sums[FIRST] += later * later + later_spread
     sums[RATERS] += 1.0
@@ -428,44 +426,44 @@ def smooth_chain(sittings: Sittings, rules: Rules, i: int, sums: Any) -> None:
 
 @kernel
 def seat_all(
-    rows: Int64Array, times: Int64Array, codes: Int64Array, complete: int, sittings: Sittings,
+    rows: Int64Array, times: Int64Array, codes: Int64Array, complete: int, sessions: Sittings,
     seats: Int64Array,
 ) -> None:  # fmt: skip
     """Write the session of each rating that is not removed."""
-    sittings = refer(sittings)
+    sessions = refer(sessions)
     for k in range(rows.size):
         if codes[k] >= 0:
-            seats[k] = seat(sittings, rows[k], times[k], complete != 0)
+            seats[k] = find_session(sessions, rows[k], times[k], complete != 0)
 
 
 @kernel
 def filter_all(
     rows: Int64Array, others: Int64Array, codes: Int64Array, previous: Int64Array,
-    times: Int64Array, users: Rows, items: Rows, rules: Rules, sittings: Sittings,
+    times: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sittings,
     seats: Int64Array,
 ) -> None:  # fmt: skip
     """Find sessions where not all ratings are listed, and update their moods with new ratings."""
-    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
+    users, items, rules, sessions = refer(users), refer(items), refer(rules), refer(sessions)
     for k in range(rows.size):
         i, j = rows[k], others[k]
         if codes[k] >= 0:
-            seats[k] = seat(sittings, i, times[k], False)
+            seats[k] = find_session(sessions, i, times[k], False)
             if previous[k] < 0:
                 expected = dot(users.mean[i], items.mean[j])
-                filter_one(users, items, sittings, rules, i, j, codes[k], seats[k], expected)
+                filter_one(users, items, sessions, rules, i, j, codes[k], seats[k], expected)
 
 
 @kernel
 def smooth_all(
-    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sittings: Sittings, gathers: int,
+    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sittings, gathers: int,
     sums: Float64Array,
 ) -> None:  # fmt: skip
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
-    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
+    users, items, rules, sessions = refer(users), refer(items), refer(rules), refer(sessions)
     for k in range(rows.size):
         if gathers != 0:
-            gather_chain(users, items, sittings, rules, rows[k])
-        smooth_chain(sittings, rules, rows[k], sums)
+            gather_chain(users, items, sessions, rules, rows[k])
+        smooth_chain(sessions, rules, rows[k], sums)
 
 
 @kernel

@@ -17,9 +17,9 @@ from hemf.kernels.moods import (
     GROWTH,
     filter_listed,
     filter_one,
+    find_session,
     gather_chain,
-    seat,
-    shift_sitting,
+    shift_session,
     smooth_chain,
 )
 from hemf.kernels.products import expected_error
@@ -29,8 +29,8 @@ from hemf.kernels.record import (
     find,
     listed_at,
     record,
-    settle,
-    sitting_at,
+    session_at,
+    sum_up,
     withdraw,
 )
 from hemf.kernels.refresh import (
@@ -45,14 +45,16 @@ from hemf.kernels.refresh import (
 from hemf.kernels.structures import (
     MEAN,
     SPREAD,
-    Float64Array,
+    Batch,
     Int64Array,
     Outer,
+    Rating,
     Rows,
     Rules,
     Scratch,
     Shared,
     Sittings,
+    Stream,
     refer,
 )
 
@@ -64,15 +66,15 @@ STREAK = 64
 
 @inner
 def pair_error(
-    mean: Any, own: Rows, other: Rows, rules: Rules, i: int, j: int, code: int, sitting: int
+    mean: Any, own: Rows, other: Rows, rules: Rules, i: int, j: int, code: int, session: int
 ) -> float:
     """τ υ E(r - o - a_i·b_j)² with this mean of a_i; nothing for a code of -1."""
     if code < 0:
         return 0.0
     value, spread = np.float64(rules.levels[code]), 0.0
-    if sitting >= 0:
-        value -= np.float64(rules.moods[sitting, MEAN])
-        spread = np.float64(rules.moods[sitting, SPREAD])
+    if session >= 0:
+        value -= np.float64(rules.moods[session, MEAN])
+        spread = np.float64(rules.moods[session, SPREAD])
     error = expected_error(
         mean, own.second[i], value * value + spread, value, other.mean[j], other.second[j]
     )
@@ -81,41 +83,27 @@ def pair_error(
 
 @kernel
 def record_all(
-    rows: Int64Array, others: Int64Array, codes: Int64Array, previous: Int64Array, own: Rows,
-    other: Rows, rules: Rules, forgetting: float, is_new: Int64Array, memory: Outer,
-    seats: Int64Array,
+    batch: Batch, own: Rows, other: Rows, rules: Rules, forgetting: float, is_new: Int64Array,
+    memory: Outer,
 ) -> None:  # fmt: skip
-    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out.
-
-    ``seats`` are their sessions, empty without moods.
-    """
+    """Put ratings into the history of one side; a code of -1 takes the previous one out."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
-    for k in range(rows.size):
-        i, j = rows[k], others[k]
-        sitting = seats[k] if seats.size > 0 else np.int64(-1)
-        if codes[k] < 0:
-            withdraw(own, other, rules, forgetting, i, j, previous[k], memory)
+    n_other = other.count.size
+    for k in range(batch.rows.size):
+        i, j, code, previous = batch.rows[k], batch.others[k], batch.codes[k], batch.previous[k]
+        session = batch.sessions[k] if batch.sessions.size > 0 else np.int64(-1)
+        if code < 0:
+            withdraw(own, other, rules, forgetting, i, j, previous, memory)
             is_new[k] = 0
-        elif rules.window == 0 and previous[k] < 0:  # as `record` does, without a call
+        elif rules.window == 0 and previous < 0:  # as `record` does, without a call
             own.pending[i] += 1
             own.count[i] += 1
             choose_one(own, other, i, j, 1.0)
-            settle(own, other, rules, forgetting, i, j, codes[k], sitting, other.count.size, memory)
+            sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
             is_new[k] = 1
         else:
-            is_new[k] = record(
-                own,
-                other,
-                rules,
-                forgetting,
-                i,
-                j,
-                codes[k],
-                previous[k],
-                sitting,
-                other.count.size,
-                memory,
-            )
+            rating = Rating(i, j, code, previous, session)
+            is_new[k] = record(own, other, rules, forgetting, rating, n_other, memory)
 
 
 @kernel
@@ -131,25 +119,15 @@ def recall_all(
 
 @kernel
 def settle_all(
-    rows: Int64Array, others: Int64Array, codes: Int64Array, own: Rows, other: Rows, rules: Rules,
-    forgetting: float, memory: Outer, seats: Int64Array,
-) -> None:  # fmt: skip
+    batch: Batch, own: Rows, other: Rows, rules: Rules, forgetting: float, memory: Outer
+) -> None:
     """Add ratings, oldest first, to the sums of those that are not listed."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
-    for k in range(rows.size):
-        sitting = seats[k] if seats.size > 0 else np.int64(-1)
-        settle(
-            own,
-            other,
-            rules,
-            forgetting,
-            rows[k],
-            others[k],
-            codes[k],
-            sitting,
-            other.count.size,
-            memory,
-        )
+    n_other = other.count.size
+    for k in range(batch.rows.size):
+        i, j, code = batch.rows[k], batch.others[k], batch.codes[k]
+        session = batch.sessions[k] if batch.sessions.size > 0 else np.int64(-1)
+        sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
 
 
 @kernel
@@ -190,17 +168,14 @@ def keep_all(
 
 @kernel
 def stream(
-    user_rows: Int64Array, item_rows: Int64Array, codes: Int64Array, users: Rows, items: Rows,
-    user_shared: Shared, item_shared: Shared, rules: Rules, forecasts: Float64Array,
-    errors: Float64Array, spent: Int64Array, user_memory: Scratch, item_memory: Scratch,
-    products: Outer, times: Int64Array, sittings: Sittings,
+    given: Stream, users: Rows, items: Rows, user_shared: Shared, item_shared: Shared,
+    rules: Rules, user_memory: Scratch, item_memory: Scratch, products: Outer, sessions: Sittings,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's mood, their row, then its item's.
 
-    Write the forecast, the ticks it took and, without history, E(r - a·b)² τ υ after it was learnt.
     A user's posterior is published before it is read by another row, and at the end.
     """
-    users, items, rules, sittings = refer(users), refer(items), refer(rules), refer(sittings)
+    users, items, rules, sessions = refer(users), refer(items), refer(rules), refer(sessions)
     user_shared, item_shared, products = refer(user_shared), refer(item_shared), refer(products)
     user_memory, item_memory = refer(user_memory), refer(item_memory)
     past_mean, past_second = user_memory.past_mean, user_memory.past_second
@@ -208,18 +183,19 @@ def stream(
     past_user, past_item, streak = np.int64(-1), np.int64(-1), 0
     complete = rules.window < 0 and user_shared.forgetting == 1.0
     waiting, kept, published = np.int64(-1), 0, user_memory.before
-    moods, moody = sittings.moods, sittings.moods.shape[0] > 0
+    moods, moody = sessions.moods, sessions.moods.shape[0] > 0
     n_users, n_items = known_rows(users), known_rows(items)
+    codes, forecasts = given.codes, given.forecasts
     for k in range(codes.size):
         begin = ticks()
-        i, j, code = user_rows[k], item_rows[k], codes[k]
+        i, j, code = given.users[k], given.items[k], codes[k]
         n_users, n_items = max(n_users, i + 1), max(n_items, j + 1)
         product = forecast(users, items, user_shared, item_shared, i, j)
         forecasts[k] = product
-        sitting, mood, spread = np.int64(-1), 0.0, 0.0
+        session, mood, spread = np.int64(-1), 0.0, 0.0
         if moody:
-            sitting = seat(sittings, i, times[k], rules.window < 0)
-            mood, spread = np.float64(moods[sitting, MEAN]), np.float64(moods[sitting, SPREAD])
+            session = find_session(sessions, i, given.times[k], rules.window < 0)
+            mood, spread = np.float64(moods[session, MEAN]), np.float64(moods[session, SPREAD])
             forecasts[k] += mood
         if waiting >= 0 and waiting != i:
             publish(users, user_shared, rules, waiting, kept, squares, user_memory)
@@ -228,43 +204,32 @@ def stream(
         previous, before = np.int64(-1), np.int64(-1)
         position = listed_at(users, rules, i, j, previous)
         if position >= 0:
-            previous, before = np.int64(users.code[position]), sitting_at(users, position)
+            previous, before = np.int64(users.code[position]), session_at(users, position)
         alike = True  # only the mood of the latest session has changed
         if moody and rules.window < 0:
-            grown = users.count[i] + 1 >= GROWTH * sittings.smoothed[i]
-            alike = bool(previous < 0 and sitting == sittings.last[i] and not grown)
+            grown = users.count[i] + 1 >= GROWTH * sessions.smoothed[i]
+            alike = bool(previous < 0 and session == sessions.last[i] and not grown)
             if waiting == i and not alike:
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
                 copy_entries(users.mean[i], 0, published, 0, published.size)
                 waiting = np.int64(-1)
         if rules.total.size > 0:
-            error = pair_error(published, users, items, rules, i, j, code, sitting)
+            error = pair_error(published, users, items, rules, i, j, code, session)
             count_error(rules.total, error)
             error = pair_error(published, users, items, rules, i, j, previous, before)
             count_error(rules.total, -error)
         if moody and rules.window >= 0 and previous < 0:
-            filter_one(users, items, sittings, rules, i, j, code, sitting, product)
-        record(
-            users,
-            items,
-            rules,
-            user_shared.forgetting,
-            i,
-            j,
-            code,
-            previous,
-            sitting,
-            n_items,
-            products,
-        )
+            filter_one(users, items, sessions, rules, i, j, code, session, product)
+        rating = Rating(i, j, code, previous, session)
+        record(users, items, rules, user_shared.forgetting, rating, n_items, products)
         value = rules.levels[code]
         if moody and rules.window < 0:
             if alike:
-                filter_listed(users, items, sittings, rules, i, sitting, published)
+                filter_listed(users, items, sessions, rules, i, session, published)
             else:
-                gather_chain(users, items, sittings, rules, i)
-                smooth_chain(sittings, rules, i, user_memory.moods)
-            value -= moods[sitting, MEAN]
+                gather_chain(users, items, sessions, rules, i)
+                smooth_chain(sessions, rules, i, user_memory.moods)
+            value -= moods[session, MEAN]
         if i == past_user and previous < 0 and streak < STREAK and alike and rules.repeats == 0:
             # Since this user's last rating nothing has changed but the item that it was of.
             gram, moment = user_memory.gram, user_memory.moment
@@ -275,8 +240,8 @@ def stream(
             )  # fmt: skip
             if moody:
                 squares += (items.weight[past_item] - past_weight) * past_spread
-                squares += shift_sitting(users, items, rules, i, sitting, mood, spread, moment)
-                squares += items.weight[j] * np.float64(moods[sitting, SPREAD])
+                squares += shift_session(users, items, rules, i, session, mood, spread, moment)
+                squares += items.weight[j] * np.float64(moods[session, SPREAD])
             squares += add_rating(
                 gram, moment, items.weight[j], value, items.mean[j], items.second[j]
             )
@@ -292,22 +257,11 @@ def stream(
         past_user = i if complete else np.int64(-1)
         past_item, past_value, past_weight = j, value, items.weight[j]
         if moody:
-            past_spread = np.float64(moods[sitting, SPREAD])
+            past_spread = np.float64(moods[session, SPREAD])
         copy_entries(items.mean[j], 0, past_mean, 0, past_mean.size)
         copy_entries(items.second[j], 0, past_second, 0, past_second.size)
-        record(
-            items,
-            users,
-            rules,
-            item_shared.forgetting,
-            j,
-            i,
-            code,
-            previous,
-            sitting,
-            n_users,
-            products,
-        )
+        rating = Rating(j, i, code, previous, session)
+        record(items, users, rules, item_shared.forgetting, rating, n_users, products)
         if due(items, item_shared, user_shared, j):
             if waiting >= 0:
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
@@ -324,8 +278,8 @@ def stream(
                 n_users, products,
             )  # fmt: skip
         if rules.window == 0:
-            errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code, sitting)
-        spent[k] = ticks() - begin
+            given.errors[k] = pair_error(users.mean[i], users, items, rules, i, j, code, session)
+        given.spent[k] = ticks() - begin
     if waiting >= 0:
         publish(users, user_shared, rules, waiting, kept, squares, user_memory)
 

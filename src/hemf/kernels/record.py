@@ -1,7 +1,7 @@
 """Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
 
 Arguments: ``own`` and ``other`` are the `Rows` of the side and of the other, i and j their rows,
-``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``sitting`` the
+``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``session`` the
 session of the rating, -1 without moods, ``n_own`` and ``n_other`` the number of rows of each side,
 without those that later ratings of a stream add. Ratings are summed less the mood of their session.
 """
@@ -21,6 +21,7 @@ from hemf.kernels.structures import (
     Int32Array,
     Int64Array,
     Outer,
+    Rating,
     Rows,
     Rules,
     UInt16Array,
@@ -33,7 +34,7 @@ MOST_ROUNDING = 0.1
 
 
 @inner
-def sitting_at(own: Rows, position: int) -> int:
+def session_at(own: Rows, position: int) -> int:
     """Return the session of an entry of the lists, or -1."""
     if own.sitting.size > 0:
         return own.sitting[position]
@@ -71,9 +72,9 @@ def drop_entry(own: Rows, i: int, position: int) -> None:
 
 # docs/model.md#history
 @inner
-def settle(
+def sum_up(
     own: Rows, other: Rows, rules: Rules, forgetting: float, i: int, j: int, code: int,
-    sitting: int, n_other: int, memory: Outer,
+    session: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
     if forgetting < 1.0:
@@ -87,14 +88,14 @@ def settle(
     if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
     value = rules.levels[code]
-    if sitting >= 0:
-        value -= rules.moods[sitting, MEAN]
-        own.square[i] += weight * rules.moods[sitting, SPREAD]
+    if session >= 0:
+        value -= rules.moods[session, MEAN]
+        own.square[i] += weight * rules.moods[session, SPREAD]
     if rules.window > 0:
         put_mean_without(own, other, rules, i, j, value, memory)
     else:
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
-    add_settled(own, i, weight, value, memory)
+    add_to_sums(own, i, weight, value, memory)
 
 
 # docs/model.md#renewed-sums
@@ -159,7 +160,7 @@ def put_mean_without(
 
 
 @inner
-def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -> None:
+def add_to_sums(own: Rows, i: int, weight: float, value: float, memory: Outer) -> None:
     """Add a rating of a row with the mean in ``memory`` to a row's sums; a weight < 0 subtracts."""
     gram, moment = own.gram[i], own.moment[i]
     for t in range(moment.size):
@@ -172,7 +173,7 @@ def add_settled(own: Rows, i: int, weight: float, value: float, memory: Outer) -
 
 
 @inner
-def settled_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
+def summed_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
     """Weight of a rating in a row's sums; the mean weight with forgetting: its age is unknown."""
     if forgetting == 1.0:
         return np.float64(other.weight[j])
@@ -182,26 +183,27 @@ def settled_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) ->
 # docs/model.md#new-rating
 @step
 def record(
-    own: Rows, other: Rows, rules: Rules, forgetting: float, i: int, j: int, code: int,
-    previous: int, sitting: int, n_other: int, memory: Outer,
+    own: Rows, other: Rows, rules: Rules, forgetting: float, rating: Rating, n_other: int,
+    memory: Outer,
 ) -> int:  # fmt: skip
-    """Put a rating of row i into its history: 1 where it is new, 0 where it replaces another.
+    """Put a rating into the history of its row: 1 where it is new, 0 where it replaces another.
 
-    A rating that is not listed is new, unless its ``previous`` code (or else -1) is given.
+    A rating that is not listed is new, unless its previous code (or else -1) is given.
     """
+    i, j, code, previous, session = rating
     own.pending[i] += 1
     position = listed_at(own, rules, i, j, previous)
     if position >= 0:
         own.code[position] = code
         if own.sitting.size > 0:
-            own.sitting[position] = sitting
+            own.sitting[position] = session
         return 0
     if previous >= 0 and own.gram.shape[1] > 0:  # docs/model.md#changed-rating: G stays
-        weight = settled_weight(own, other, forgetting, i, j)
+        weight = summed_weight(own, other, forgetting, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
-        if sitting >= 0:  # the old session is not on record: assume the same
-            now -= rules.moods[sitting, MEAN]
-            before -= rules.moods[sitting, MEAN]
+        if session >= 0:  # the old session is not on record: assume the same
+            now -= rules.moods[session, MEAN]
+            before -= rules.moods[session, MEAN]
         for t in range(own.moment.shape[1]):
             own.moment[i, t] += weight * (now - before) * other.mean[j, t]
         own.square[i] += weight * (now * now - before * before)
@@ -209,11 +211,11 @@ def record(
     own.count[i] += 1
     choose_one(own, other, i, j, 1.0)
     if rules.window == 0:
-        settle(own, other, rules, forgetting, i, j, code, sitting, n_other, memory)
+        sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
     if own.sitting.size > 0:
-        own.sitting[own.start[i] + own.length[i] - 1] = sitting
+        own.sitting[own.start[i] + own.length[i] - 1] = session
     return 1
 
 
@@ -234,11 +236,11 @@ def evict(
         if there >= other.start[j] + other.length[j] - rules.window:
             at += 1
             continue
-        sitting = sitting_at(own, at)
-        settle(own, other, rules, forgetting, i, j, code, sitting, n_other, memory)
+        session = session_at(own, at)
+        sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
         drop_entry(own, i, at)
         if there >= 0:
-            settle(other, own, rules, other_forgetting, j, i, code, sitting, n_own, memory)
+            sum_up(other, own, rules, other_forgetting, j, i, code, session, n_own, memory)
             drop_entry(other, j, there)
 
 
@@ -263,9 +265,9 @@ def withdraw(
     if position >= 0:
         drop_entry(own, i, position)
     elif own.gram.shape[1] > 0:
-        weight = settled_weight(own, other, forgetting, i, j)
+        weight = summed_weight(own, other, forgetting, i, j)
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
-        add_settled(own, i, -weight, rules.levels[code], memory)
+        add_to_sums(own, i, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
     choose_one(own, other, i, j, -1.0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
@@ -281,7 +283,7 @@ def withdraw(
 # The list of row i is at ``start[i]`` to ``start[i] + length[i]`` of the pools ``other`` (the row
 # of the other side) and ``code`` (which rating), newest last. It may grow to ``room[i]`` entries
 # where it is; `hemf.online.store` sees to that before kernels append. Where raters have moods, a
-# third pool, ``sitting``, holds the session of each rating.
+# third pool, ``session``, holds the session of each rating.
 #
 # Codes have 16 or 32 bits. The kernels that move whole lists take either as 16-bit halves, of which
 # a code has ``width``. Sessions are moved where their pool has any room.
@@ -369,7 +371,7 @@ def enough(n: Any) -> int:
 @kernel
 def extend(
     rows: Int64Array, extra: Int64Array, start: Int64Array, length: Int64Array, room: Int64Array,
-    used: Int64Array, other: Int32Array, halves: UInt16Array, width: int, sitting: Int32Array,
+    used: Int64Array, other: Int32Array, halves: UInt16Array, width: int, session: Int32Array,
 ) -> bool:  # fmt: skip
     """Move lists that lack room for ``extra`` more entries behind what is ``used[0]`` of the pools.
 
@@ -390,8 +392,8 @@ def extend(
             if wanted > room[i]:
                 copy_entries(other, start[i], other, end, length[i])
                 copy_entries(halves, width * start[i], halves, width * end, width * length[i])
-                if sitting.size > 0:
-                    copy_entries(sitting, start[i], sitting, end, length[i])
+                if session.size > 0:
+                    copy_entries(session, start[i], session, end, length[i])
                 start[i] = end
                 room[i] = enough(wanted)
                 end += room[i]
@@ -425,12 +427,12 @@ def lay_out(
 @kernel
 def gather(
     start: Int64Array, length: Int64Array, other: Int32Array, halves: UInt16Array, width: int,
-    sitting: Int32Array, new_start: Int64Array, new_other: Int32Array, new_halves: UInt16Array,
-    new_sitting: Int32Array,
+    session: Int32Array, new_start: Int64Array, new_other: Int32Array, new_halves: UInt16Array,
+    new_session: Int32Array,
 ) -> None:  # fmt: skip
     """Copy every list to its new start in other pools."""
     for i in range(length.size):
         copy_entries(other, start[i], new_other, new_start[i], length[i])
         copy_entries(halves, width * start[i], new_halves, width * new_start[i], width * length[i])
-        if sitting.size > 0:
-            copy_entries(sitting, start[i], new_sitting, new_start[i], length[i])
+        if session.size > 0:
+            copy_entries(session, start[i], new_session, new_start[i], length[i])

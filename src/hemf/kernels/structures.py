@@ -23,6 +23,7 @@ MEAN, SPREAD = range(2)
 """Columns of moods: E o and Var o, which every row that is refreshed looks up."""
 
 # What arrays hold: {T} is the storage type, {C} that of codes.
+Int64 = Annotated[Any, "int64"]
 UInt8Array = Annotated[Any, "uint8[::1]"]
 UInt16Array = Annotated[Any, "uint16[::1]"]
 Int32Array = Annotated[Any, "int32[::1]"]
@@ -202,6 +203,31 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float64, fill: float | None 
     return array
 
 
+# -- moods of raters -------------------------------------------------------------------------------
+
+
+class SessionInformation(NamedTuple):
+    """Information of the ratings of each session about its mood."""
+
+    precision: Float64Array
+    """Σ τ_i υ_j/σ²."""
+    natural_mean: Float64Array
+    """The same sum of r - E[a·b]."""
+
+
+class SessionPosterior(NamedTuple):
+    """q(l) and q(o) of each session, o = l + g."""
+
+    level: Float64Array
+    level_spread: Float64Array
+    """E l(t) and Var l(t)."""
+    product: Float64Array
+    """Cov(l(t), l(t+1)), 0 for the last session of a rater."""
+    mean: Float64Array
+    spread: Float64Array
+    """E o(t) and Var o(t)."""
+
+
 # -- Gibbs sampling --------------------------------------------------------------------------------
 
 
@@ -334,6 +360,66 @@ class Shared(NamedTuple):
     """Coefficients of ln n and of its square, (2, order); nothing without implicit features."""
     logs: Float64Array
     """Mean, scale, least and largest of ln n, by which it is standardised."""
+
+
+class Batch(NamedTuple):
+    """Ratings of one side's rows that are recorded or summed."""
+
+    rows: Int64Array
+    others: Int64Array
+    codes: Int64Array
+    """-1 takes the previous rating out."""
+    previous: Int64Array
+    """Code that the pair had before, or -1."""
+    sessions: Int64Array
+    """Empty without moods."""
+
+
+class Rating(NamedTuple):
+    """One of them; the session is -1 without moods."""
+
+    row: Int64
+    other: Int64
+    code: Int64
+    previous: Int64
+    session: Int64
+
+
+class Stream(NamedTuple):
+    """Ratings that are learnt one after the other, and what is written of each."""
+
+    users: Int64Array
+    items: Int64Array
+    codes: Int64Array
+    times: Int64Array
+    """Empty without moods."""
+    forecasts: Float64Array
+    errors: Float64Array
+    """Without history, E(r - a·b)² τ υ after the rating was learnt."""
+    spent: Int64Array
+    """Ticks of the clock."""
+
+
+class Pools(NamedTuple):
+    """What lists of ratings hold; see `hemf.kernels.record`."""
+
+    other: Int32Array
+    halves: UInt16Array
+    """Codes, as 16-bit halves."""
+    width: int
+    """Halves of a code."""
+    sitting: Int32Array
+
+
+class Copy(NamedTuple):
+    """Which copy of rows is made or put back; see `hemf.kernels.undo`."""
+
+    at: int
+    """Where it begins in the buffer."""
+    stamp: int
+    parts: int
+    noted: int
+    """Parts that the rows are stamped with."""
 
 
 class Descent(NamedTuple):

@@ -22,7 +22,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hemf.kernels.compile import inner, kernel
-from hemf.kernels.structures import Int32Array, Int64Array, Int64Matrix, UInt16Array
+from hemf.kernels.structures import Copy, Int64Array, Int64Matrix, Pools
 
 PLACE, ENTRIES = 8, 16
 """Parts of a row that are copied: where its list is, and the list. Tables are the lower bits."""
@@ -60,17 +60,18 @@ def move(array: int, buffer: int, size: int, back: bool) -> None:
 
 @kernel
 def copy_rows(
-    rows: Int64Array, tables: Int64Matrix, stamps: Int64Array, lists: Int64Matrix,
-    other: Int32Array, halves: UInt16Array, width: int, sitting: Int32Array, buffer: Int64Array,
-    at: int, stamp: int, parts: int, noted: int, back: bool,
+    rows: Int64Array, tables: Int64Matrix, stamps: Int64Array, lists: Int64Matrix, pools: Pools,
+    buffer: Int64Array, copy: Copy, back: bool,
 ) -> int:  # fmt: skip
-    """Copy ``parts`` of rows to a buffer, from ``at`` on; return where the copy ends.
+    """Copy parts of rows to a buffer; return where the copy ends.
 
-    ``tables`` are copied, an address and the bytes of a row each, and of lists what ``parts`` say.
-    Rows that have all of these under the same ``stamp`` are left out; others are stamped with the
-    parts ``noted``. Where the buffer is too short, nothing is done. With ``back``, a copy that was
+    ``tables`` are copied, an address and the bytes of a row each, and of lists what the parts say.
+    Rows that have all of these under the same stamp are left out; others are stamped with the
+    parts noted. Where the buffer is too short, nothing is done. With ``back``, a copy that was
     made is put back.
     """
+    at, stamp, parts, noted = copy
+    other, halves, width, session = pools
     own = at + 1
     n, entries = buffer[at], 0
     if not back:
@@ -97,9 +98,9 @@ def copy_rows(
     base = buffer.ctypes.data
     others_to = base + 8 * end
     codes_to = others_to + 4 * entries
-    sittings_to = codes_to + 2 * width * entries
+    sessions_to = codes_to + 2 * width * entries
     listed = (4 + 2 * width) * entries
-    if sitting.size > 0:
+    if session.size > 0:
         listed += 4 * entries
     end += (listed + 7) // 8
     if end > buffer.size:
@@ -132,9 +133,9 @@ def copy_rows(
                 size = 2 * width
                 move(halves.ctypes.data + size * start, codes_to, size * length, back)
                 codes_to += size * length
-                if sitting.size > 0:
-                    move(sitting.ctypes.data + 4 * start, sittings_to, 4 * length, back)
-                    sittings_to += 4 * length
+                if session.size > 0:
+                    move(session.ctypes.data + 4 * start, sessions_to, 4 * length, back)
+                    sessions_to += 4 * length
     if not back:
         buffer[at] = n
         buffer[0] = end

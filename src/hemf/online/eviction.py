@@ -42,6 +42,9 @@ def evict_all(state: OnlineState) -> None:
 
 
 def _evict_all(state: OnlineState) -> None:
+    from hemf.kernels.structures import Batch
+
+    none = np.zeros(0, np.int64)
     listed = {name: store.history.to_rows() for name, store in state.stores.items()}
     rows, is_old, order = {}, {}, {}
     for name, (indptr, indices, _) in listed.items():
@@ -64,10 +67,11 @@ def _evict_all(state: OnlineState) -> None:
         )
         state.even_codes()
         kernel(state, "settle_all")(
-            rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
-            codes[gone].astype(np.int64), *pair(state, name), rules(state),
-            state.options.forgetting[name], outer(state),
-            np.zeros(0, np.int64) if seats is None else seats[gone].astype(np.int64),
+            Batch(
+                rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
+                codes[gone].astype(np.int64), none,
+                none if seats is None else seats[gone].astype(np.int64),
+            ), *pair(state, name), rules(state), state.options.forgetting[name], outer(state),
         )  # fmt: skip
     if state.moods is not None:
         state.moods.leave_latest()

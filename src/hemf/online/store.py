@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Statistics
 from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, pack
 from hemf.online.journal import Journal, Undo, content_of, restore
+
+if TYPE_CHECKING:
+    from hemf.kernels.structures import Pools
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Kernel: TypeAlias = Callable[..., Any]
@@ -327,9 +330,11 @@ class History:
         step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         return distinct(self.other[np.repeat(first, count) + step].astype(np.int64))
 
-    def arrays(self) -> tuple[Int64Array, Int32Array, npt.NDArray[np.uint16], int, Int32Array]:
+    def arrays(self) -> tuple[Int64Array, Pools]:
         """Return the lists as `hemf.kernels.undo` takes them."""
-        return self._lists, self.other, *self._halves(), self.sitting
+        from hemf.kernels.structures import Pools
+
+        return self._lists, Pools(self.other, *self._halves(), self.sitting)
 
     def mark(self) -> Undo:
         """Return a function that restores all but the content of the lists: `RowStore.mark`."""
@@ -624,6 +629,8 @@ class RowStore:
         ``names`` are the `RowArrays` that will change. ``lists`` is `PLACE` where entries will be
         added to the rows' lists, and `WHOLE` where existing entries will change too.
         """
+        from hemf.kernels.structures import Copy
+
         tables = self._tables
         if tables is None or tables.arrays is not self._arrays:
             tables = self._tables = _Tables(self._arrays)
@@ -638,8 +645,8 @@ class RowStore:
         while True:
             buffer, at = journal.room(size)
             copied = (
-                rows, chosen, tables.stamps, *self.history.arrays(), buffer, at, journal.stamp,
-                parts, noted,
+                rows, chosen, tables.stamps, *self.history.arrays(), buffer,
+                Copy(at, journal.stamp, parts, noted),
             )  # fmt: skip
             # Until there is a copy, one of no rows is put back.
             journal.add(partial(_put_back, tables, copied))

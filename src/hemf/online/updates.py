@@ -85,6 +85,8 @@ def apply_batch(
     A code of -1 removes the ``previous`` one. All pairs are different. ``times`` are needed where
     there are moods.
     """
+    from hemf.kernels.structures import Batch
+
     rows = {"user": users, "item": items}
     begun = {name: store.refreshes for name, store in state.stores.items()}
     online.keep_batch(state, rows)
@@ -108,8 +110,8 @@ def apply_batch(
         other = OTHER[name]
         arguments = own[name], own[other], online.rules(state)
         online.kernel(state, "record_all")(
-            rows[name], rows[other], codes, previous, *arguments,
-            state.options.forgetting[name], is_new, online.outer(state), seats.now,
+            Batch(rows[name], rows[other], codes, previous, seats.now), *arguments,
+            state.options.forgetting[name], is_new, online.outer(state),
         )  # fmt: skip
         if name == "user" and seats.touched.size:
             smooth_moods(state, seats.touched)
@@ -143,6 +145,8 @@ def apply_stream(
     times: Int64Array | None = None,
 ) -> tuple[Float64Array, Int64Array]:
     """Learn ratings one after the other; return the forecast of each, and its ticks."""
+    from hemf.kernels.structures import Stream
+
     when = np.zeros(0, np.int64) if times is None else times
     forecasts, errors = np.empty(codes.size), np.empty(codes.size)
     ticks = np.zeros(codes.size, np.int64)
@@ -153,10 +157,10 @@ def apply_stream(
     rows = {name: online.rows(state, name) for name in SIDES}
     common = {name: online.shared(state, name) for name in SIDES}
     online.kernel(state, "stream")(
-        users, items, codes, rows["user"], rows["item"], common["user"], common["item"],
-        online.rules(state), forecasts, errors, ticks,
+        Stream(users, items, codes, when, forecasts, errors, ticks), rows["user"], rows["item"],
+        common["user"], common["item"], online.rules(state),
         *(online.scratch(state, name, rows[name], common[name]) for name in SIDES),
-        online.outer(state), when, online.sittings(state),
+        online.outer(state), online.sittings(state),
     )  # fmt: skip
     state.clocks.seen += codes.size
     remember(state, users, items, codes)

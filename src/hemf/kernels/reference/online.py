@@ -153,11 +153,9 @@ def fading(own: Any, other: Any, forgetting: float, i: int, j: int) -> float:
 
 
 # docs/model.md#changed-rating
-def record(
-    own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int, previous: int,
-    n_other: int,
-) -> int:  # fmt: skip
+def record(own: Any, other: Any, rules: Any, forgetting: float, rating: Any, n_other: int) -> int:
     """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
+    i, j, code, previous, _ = rating
     own.pending[i] += 1
     position, has_sums = listed_at(own, rules, i, j, previous), own.gram.shape[1] > 0
     if position >= 0:
@@ -206,18 +204,16 @@ def withdraw(
 
 
 def record_all(
-    rows: Any, others: Any, codes: Any, previous: Any, own: Any, other: Any, rules: Any,
-    forgetting: float, is_new: Any, *_memory: Any,
-) -> None:  # fmt: skip
-    """Put ratings into the history of one side; a code of -1 takes the ``previous`` one out."""
-    for k, (i, j) in enumerate(zip(rows, others, strict=True)):
-        if codes[k] < 0:
-            withdraw(own, other, rules, forgetting, i, j, previous[k])
+    batch: Any, own: Any, other: Any, rules: Any, forgetting: float, is_new: Any, _memory: Any
+) -> None:
+    """Put ratings into the history of one side; a code of -1 takes the previous one out."""
+    for k, (i, j, code, previous) in enumerate(zip(*batch[:4], strict=True)):
+        if code < 0:
+            withdraw(own, other, rules, forgetting, i, j, previous)
             is_new[k] = 0
         else:
-            is_new[k] = record(
-                own, other, rules, forgetting, i, j, codes[k], previous[k], other.count.size
-            )
+            rating = i, j, code, previous, -1
+            is_new[k] = record(own, other, rules, forgetting, rating, other.count.size)
 
 
 def data_part(
@@ -422,8 +418,8 @@ def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
 
 
 def stream(
-    user_rows: Any, item_rows: Any, codes: Any, users: Any, items: Any, user_shared: Any,
-    item_shared: Any, rules: Any, forecasts: Any, errors: Any, spent: Any, *_memory: Any,
+    given: Any, users: Any, items: Any, user_shared: Any, item_shared: Any, rules: Any,
+    *_memory: Any,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it; ``spent`` is left alone.
 
@@ -433,22 +429,24 @@ def stream(
     complete = rules.window < 0 and user_shared.forgetting == 1.0
     waiting: tuple[int, Posterior] | None = None
     n_users, n_items = known_rows(users), known_rows(items)
-    for k, (i, j, code) in enumerate(zip(user_rows, item_rows, codes, strict=True)):
+    for k, (i, j, code) in enumerate(zip(*given[:3], strict=True)):
         n_users, n_items = max(n_users, i + 1), max(n_items, j + 1)
         known = [(users, user_shared, i), (items, item_shared, j)]
         left, right = (
             s.mean[row] if s.count[row] or s.shift.shape[1] else c.expected for s, c, row in known
         )
-        forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
+        given.forecasts[k] = left.astype(np.float64) @ right.astype(np.float64)
         if waiting is not None and waiting[0] != i:
             publish(users, user_shared, *waiting)
         previous = -1 if rules.repeats else recall(users, i, j)
-        record(users, items, rules, user_shared.forgetting, i, j, code, previous, n_items)
+        forgetting, rating = user_shared.forgetting, (i, j, code, previous, -1)
+        record(users, items, rules, forgetting, rating, n_items)
         waiting = i, weigh_row(users, items, user_shared, rules, i)
         if not complete:
             publish(users, user_shared, *waiting)
             waiting = None
-        record(items, users, rules, item_shared.forgetting, j, i, code, previous, n_users)
+        other_forgetting, rating = item_shared.forgetting, (j, i, code, previous, -1)
+        record(items, users, rules, other_forgetting, rating, n_users)
         if due(items, item_shared, user_shared, j):
             if waiting is not None:
                 publish(users, user_shared, *waiting)
@@ -456,31 +454,11 @@ def stream(
             refresh(items, users, item_shared, rules, j)
             items.met[j] = user_shared.totals[2]
         if rules.window > 0:
-            evict(
-                users,
-                items,
-                rules,
-                user_shared.forgetting,
-                item_shared.forgetting,
-                i,
-                1,
-                n_users,
-                n_items,
-            )
-            evict(
-                items,
-                users,
-                rules,
-                item_shared.forgetting,
-                user_shared.forgetting,
-                j,
-                1,
-                n_items,
-                n_users,
-            )
+            evict(users, items, rules, forgetting, other_forgetting, i, 1, n_users, n_items)
+            evict(items, users, rules, other_forgetting, forgetting, j, 1, n_items, n_users)
         if rules.window == 0:
             weight = float(users.weight[i]) * float(items.weight[j])
-            errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
+            given.errors[k] = weight * expected_error(users, items, i, j, float(rules.levels[code]))
     if waiting is not None:
         publish(users, user_shared, *waiting)
     add_up(users, items, rules)
