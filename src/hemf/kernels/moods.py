@@ -145,7 +145,7 @@ def compile_moods(dtype: Any) -> None:
 # is linked to its rater, and the posterior of earlier ones no longer changes.
 
 
-LEVEL, LEVEL_SPREAD, PRECISION, NATURAL_MEAN, EXPECTED, UNCERTAIN = range(6)
+LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
 """Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the session and the same of
 r - E[a·b], as of the last update; E l and Var l before these ratings."""
 COLUMNS = 6
@@ -214,7 +214,7 @@ def find_session(sessions: Sittings, i: int, when: int, complete: bool) -> int:
     table[s, LEVEL] = table[s, EXPECTED] = moods[s, MEAN] = expected
     table[s, LEVEL_SPREAD] = table[s, UNCERTAIN] = uncertain
     moods[s, SPREAD] = uncertain + sessions.prior[2]
-    table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
+    table[s, PRECISION] = table[s, PULL] = 0.0
     links[s, EARLIER] = links[s, LATER] = -1
     links[s, RATER] = i
     if complete:
@@ -242,7 +242,7 @@ def write_posterior(sessions: Sittings, s: int) -> None:
     mean, whole = level, spread + extra
     if table[s, PRECISION] > 0.0:
         noise = 1.0 / np.float64(table[s, PRECISION])
-        left, total = np.float64(table[s, NATURAL_MEAN]) * noise, spread + extra + noise
+        left, total = np.float64(table[s, PULL]) * noise, spread + extra + noise
         level += spread / total * (left - level)
         spread *= (extra + noise) / total
         share = extra / (extra + noise)
@@ -294,7 +294,7 @@ def filter_listed(
             natural_mean += weight * (value - dot(users.mean[i], items.mean[j]))
             if rules.total.size > 0:
                 seen += weight * (value - dot(published, items.mean[j]))
-    table[s, PRECISION], table[s, NATURAL_MEAN] = precision, natural_mean
+    table[s, PRECISION], table[s, PULL] = precision, natural_mean
     write_posterior(sessions, s)
     if rules.total.size > 0:
         new, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
@@ -333,7 +333,7 @@ def filter_one(
         table = sessions.table
         weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
         table[s, PRECISION] += weight
-        table[s, NATURAL_MEAN] += weight * (np.float64(rules.levels[code]) - expected)
+        table[s, PULL] += weight * (np.float64(rules.levels[code]) - expected)
         write_posterior(sessions, s)
 
 
@@ -343,7 +343,7 @@ def gather_chain(users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: 
     table, links = sessions.table, sessions.links
     s = sessions.last[i]
     while s >= 0:
-        table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
+        table[s, PRECISION] = table[s, PULL] = 0.0
         s = np.int64(links[s, EARLIER])
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
@@ -351,7 +351,7 @@ def gather_chain(users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: 
         weight = own * items.weight[j]
         left = np.float64(rules.levels[users.code[k]]) - dot(users.mean[i], items.mean[j])
         table[users.sitting[k], PRECISION] += weight
-        table[users.sitting[k], NATURAL_MEAN] += weight * left
+        table[users.sitting[k], PULL] += weight * left
     s = sessions.last[i]
     while s >= 0:
         earlier, later = np.int64(links[s, EARLIER]), np.int64(links[s, LATER])
@@ -387,7 +387,7 @@ def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
         table[s, EXPECTED], table[s, UNCERTAIN] = level, spread
         noise = 1.0 / np.float64(table[s, PRECISION])
         total = spread + extra + noise
-        level += spread / total * (np.float64(table[s, NATURAL_MEAN]) * noise - level)
+        level += spread / total * (np.float64(table[s, PULL]) * noise - level)
         spread *= (extra + noise) / total
         table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
         level, spread = phi * level, phi * phi * spread + innovation
@@ -407,7 +407,7 @@ def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
             sums[BEFORE] += here * here + v
             sums[PRODUCT] += here * later + product
         later, later_spread = here, v
-        precision, h = np.float64(table[s, PRECISION]), np.float64(table[s, NATURAL_MEAN])
+        precision, h = np.float64(table[s, PRECISION]), np.float64(table[s, PULL])
         noise = 1.0 / precision
         left, share = h * noise, extra / (extra + noise)
         sums[EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (1.0 - share)
