@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hemf.kernels import online
 from hemf.kernels.reference import online as reference_online
 from hemf.kernels.structures import Batch, Rows, Rules, Shared, Stream, outer, scratch
-from hemf.model.layout import Layout, pack
+from hemf.model.rows import Layout, pack
 from hemf.online.state import no_sittings
 from proofs.problems import any_communities, spd
 

@@ -22,8 +22,8 @@ import numpy as np
 from hemf._files import atomic_write, expand_home
 from hemf._typing import ArrowTable
 from hemf.data.datasets import Dataset, Progress, RatingColumns, register
-from hemf.data.synthetic import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.ratings import Ratings, Sparse, transpose
+from hemf.data.synthetic import NETFLIX_ITEMS, NETFLIX_RATINGS, NETFLIX_USERS
 from hemf.data.vocabulary import Vocabulary, to_numpy
 from hemf.errors import DatasetError, DatasetWarning, warn_caller
 
