@@ -435,3 +435,16 @@ def test_a_spread_of_features_that_is_no_covariance_is_refused(with_features, tm
     path = rewritten(with_features, tmp_path / "damaged", changes)
     with pytest.raises(ModelFileError, match="damaged"):
         HeMF.load(path)
+
+
+@pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
+@pytest.mark.parametrize("unit", [1, 1_000_000, 1_000_000_000])
+def test_moods_at_times_in_any_unit_come_back(unit, tmp_path):
+    now = 1_700_000_000
+    rows = [(k % 12, k % 7, 1.0 + k % 5, (now + 3600 * (k % 12)) * unit) for k in range(84)]
+    model = HeMF(n_factors=1, max_sweeps=12, moods=True, rng=0).fit(rows)
+    model.partial_fit([(99, 3, 4.0, (now + 86_400) * unit)])
+    model.save(tmp_path / "m.hemf")
+    asked = {"users": [0, 99], "items": [1, 1], "timestamps": (now + 86_400) * unit}
+    expected = model.predict(**asked)
+    np.testing.assert_array_equal(HeMF.load(tmp_path / "m.hemf").predict(**asked), expected)
