@@ -308,7 +308,14 @@ def require_positive(where: str, *values: npt.ArrayLike) -> None:
         require(positive, f"{where}: a number that must be above 0 is not")
 
 
-def require(condition: bool, otherwise: str) -> None:
+def is_inside(numbers: AnyArray, end: npt.ArrayLike, *, low: int = 0) -> bool:
+    """Whether low ≤ number < end; ``end`` may differ from column to column."""
+    return not numbers.size or bool(
+        np.all(numbers.min(axis=0) >= low) and np.all(numbers.max(axis=0) < end)
+    )
+
+
+def require(condition: bool | np.bool_, otherwise: str) -> None:
     """Raise ValueError with this message if the condition does not hold."""
     if not condition:
         raise ValueError(otherwise)

@@ -51,10 +51,10 @@ from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.record import Batch, Fit, Learner
 from hemf.online.state import OnlineState
 from hemf.persistence.online import (
-    check_mood_prior,
     describe_given,
     describe_online,
     restore_given,
+    restore_mood_prior,
     restore_online,
 )
 
@@ -392,9 +392,8 @@ def _describe_moods(moods: Moods | None, members: Members) -> Form | None:
 
 
 def _read_moods(form: Form, archive: Archive) -> _Moods:
-    prior = restored(MoodPrior, form["prior"], archive)
+    prior = restore_mood_prior(form["prior"], archive)
     posterior = restored(MoodPosterior, form["posterior"], archive)
-    check_mood_prior(prior)
     for array in vars(posterior).values():
         check_array("moods", array, np.float64, (posterior.mean.size,), largest=LARGEST)
     return _Moods(prior, posterior, float(decoded(form["divergence"])))
