@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hemf import _files
-from hemf._files import FileArchive, decoded, encoded, replacing, write_archive
+from hemf._files import FileArchive, atomic_write, decoded, encoded, write_archive
 from hemf.errors import ModelFileError
 
 PLAIN = (
@@ -195,8 +195,8 @@ def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_bytes(b"old")
 
     def save() -> None:
-        with replacing(path) as stream:
-            stream.write(b"new")
+        with atomic_write(path) as fresh:
+            fresh.write_bytes(b"new")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -210,9 +210,9 @@ def test_a_crash_in_the_middle_leaves_the_old_file(tmp_path):
     path.write_bytes(b"old")
     crash = (
         "import os, sys\n"
-        "from hemf._files import replacing\n"
-        "with replacing(sys.argv[1]) as stream:\n"
-        "    stream.write(b'new' * 100_000)\n"
+        "from hemf._files import atomic_write\n"
+        "with atomic_write(sys.argv[1]) as fresh:\n"
+        "    fresh.write_bytes(b'new' * 100_000)\n"
         "    os._exit(3)\n"
     )
     done = subprocess.run([sys.executable, "-c", crash, str(path)], timeout=60, check=False)

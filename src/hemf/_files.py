@@ -18,19 +18,19 @@ import stat
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import numpy as np
 from numpy.lib import format as npy
 
 from hemf._typing import AnyArray
-from hemf.errors import DataError, ModelFileError
+from hemf.errors import DataError, ModelFileError, file_error
 
 if sys.platform != "win32":
     import fcntl
@@ -84,15 +84,20 @@ def atomic_write(
         return
     try:
         remove_leftovers(target.parent)
-        with _temporary_file(target.parent) as (temporary, fd):
+        with _temporary_place(target.parent, _make_file) as (temporary, fd):
             yield temporary
-            with _flushed(temporary, fd):
-                _adopt_attributes(target, temporary, fd)
+            if not _is_at(fd, temporary):
+                problem = "the temporary file was removed by another program"
+                raise FileNotFoundError(2, problem, str(temporary))
+            _adopt_attributes(target, temporary, fd)
+            os.fsync(fd)
+            if sys.platform == "win32":
+                os.close(fd)  # an open file cannot be renamed there
             if expected is not True and file_state(target) != expected:
-                raise ModelFileError(
-                    f"{path} was changed by another program in the meantime and is not replaced; "
+                raise file_error(
+                    path,
+                    "was changed by another program in the meantime and is not replaced; "
                     "run the command again",
-                    value=str(path),
                 )
             os.replace(temporary, target)
         _flush_folder(target.parent)
@@ -137,10 +142,10 @@ def file_lock(
             waiting(f"{path} is in use by another hemf{holder}; waiting up to {seconds:g} s for it")
             notified = True
         if time.monotonic() >= deadline:
-            raise ModelFileError(
-                f"{path} is in use by another hemf{holder}, also after {seconds:g} s; nothing was "
+            raise file_error(
+                path,
+                f"is in use by another hemf{holder}, also after {seconds:g} s; nothing was "
                 "changed. Run the command again when the other one has ended",
-                value=str(path),
             )
         time.sleep(_POLL)
     try:
@@ -158,19 +163,8 @@ def file_lock(
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder that is removed at the end, or by `remove_leftovers` after a kill."""
     remove_leftovers(parent)
-    while True:
-        folder = _new_name(parent)
-        folder.mkdir(mode=0o700)
-        fd = None if os.name != "posix" else os.open(folder, os.O_RDONLY)
-        if fd is None or _hold(fd, folder):
-            break
-        os.close(fd)  # `remove_leftovers` was faster
-    try:
+    with _temporary_place(parent, _make_folder) as (folder, _):
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if fd is not None:
-            os.close(fd)
 
 
 def digest(parts: Iterable[bytes]) -> str:
@@ -239,26 +233,33 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _temporary_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield name and descriptor of a new locked file that only its owner can read."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+def _temporary_place(folder: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path, int]]:
+    """Yield name and descriptor of a new locked file or folder; it is removed at the end."""
     while True:
-        temporary = _new_name(folder)
-        fd = os.open(temporary, flags, 0o600)
-        if _hold(fd, temporary):
+        place = folder / f".hemf-{secrets.token_hex(8)}.tmp"
+        fd = make(place)
+        if _hold(fd, place):
             break
         os.close(fd)  # `remove_leftovers` was faster
     try:
-        yield temporary, fd
+        yield place, fd
     finally:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            place.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
         with suppress(OSError):  # Windows has closed it already
             os.close(fd)
 
 
-def _new_name(folder: Path) -> Path:
-    return folder / f".hemf-{secrets.token_hex(8)}.tmp"
+def _make_file(place: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(place, flags, 0o600)
+
+
+def _make_folder(place: Path) -> int:
+    place.mkdir(mode=0o700)
+    # Windows opens no folders.
+    return os.open(place if os.name == "posix" else os.devnull, os.O_RDONLY)
 
 
 def _hold(fd: int, place: Path) -> bool:
@@ -301,19 +302,6 @@ def _remove_unused(place: str) -> None:
             os.unlink(place)
     finally:
         os.close(fd)
-
-
-@contextmanager
-def _flushed(temporary: Path, fd: int) -> Iterator[None]:
-    """Flush a file to disk after the attributes are set inside."""
-    if not _is_at(fd, temporary):
-        raise FileNotFoundError(
-            2, "the temporary file was removed by another program", str(temporary)
-        )
-    yield
-    os.fsync(fd)
-    if sys.platform == "win32":
-        os.close(fd)  # an open file cannot be renamed there
 
 
 def _adopt_attributes(target: Path, temporary: Path, fd: int) -> None:
@@ -471,7 +459,25 @@ def write_archive(
 
     ``expected`` is that of `atomic_write`.
     """
-    with replacing(path, expected=expected) as stream, zipfile.ZipFile(stream, "w") as archive:
+    target = Path(os.path.realpath(expand_home(path)))
+    if target.exists() and not target.is_file():
+        what = "a directory" if target.is_dir() else "a device"
+        raise file_error(path, f"is {what}; give the name of a file")
+    try:
+        with atomic_write(path, expected=expected) as fresh, open(fresh, "wb") as stream:
+            _write_members(stream, members)
+    except ModelFileError:
+        raise
+    except OSError as error:
+        raise file_error(
+            path,
+            f"could not be saved: {error.strerror or error}; nothing was changed. Make room, or "
+            "choose a folder that exists and may be written to",
+        ) from error
+
+
+def _write_members(stream: BinaryIO, members: Mapping[str, AnyArray | bytes]) -> None:
+    with zipfile.ZipFile(stream, "w") as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.create_system = 3  # the same bytes on every system
@@ -481,56 +487,6 @@ def write_archive(
                     member.write(content)
                 else:
                     npy.write_array(member, content, allow_pickle=False)  # piece by piece
-
-
-@contextmanager
-def replacing(
-    path: str | os.PathLike[str], *, expected: FileState | bool = True
-) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of ``path`` once everything is on the disk, and only then.
-
-    Whatever goes wrong before, an older file stays as it was and nothing is left beside it.
-    ``expected`` is that of `atomic_write`.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> with replacing(path) as stream:
-    ...     _ = stream.write(b"new"), path.exists()
-    >>> path.read_bytes()
-    b'new'
-    """
-    target = Path(os.path.realpath(expand_home(path)))  # a link stays a link
-    if target.is_dir():
-        raise ModelFileError(f"{path} is a directory; give the name of a file", value=str(path))
-    if target.exists() and not target.is_file():
-        raise ModelFileError(f"{path} is a device; give the name of a file", value=str(path))
-    try:
-        with atomic_write(path, expected=expected) as fresh, open(fresh, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-    except ModelFileError:
-        raise
-    except OSError as error:
-        raise ModelFileError(
-            f"{path} could not be saved: {error.strerror or error}; nothing was changed. Make "
-            "room, or choose a folder that exists and may be written to",
-            value=str(path),
-        ) from error
-
-
-class Archive(Protocol):
-    """Members by name, of a file or about to become one."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Names of all members."""
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a member."""
-
-    def array(self, name: str) -> AnyArray:
-        """Return the array in a member."""
 
 
 class FileArchive:
@@ -563,8 +519,7 @@ class FileArchive:
 
     def check_sums(self) -> None:
         """Raise ValueError if the checksum of a member is wrong."""
-        damaged = self._zip.testzip()
-        if damaged is not None:
+        if (damaged := self._zip.testzip()) is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
 
     def read(self, name: str) -> bytes:
@@ -617,6 +572,9 @@ class MemoryArchive:
         view = content.view()
         view.flags.writeable = False
         return view
+
+
+Archive: TypeAlias = FileArchive | MemoryArchive
 
 
 # -- dataclasses -------------------------------------------------------------------------------

@@ -92,6 +92,15 @@ def row_error(what: str, value: object, row: int, reason: str, kind: type[E] = D
     return kind(f"{what} {value!r} at row {row} {reason}", value=value, row=row)
 
 
+def file_error(path: str | os.PathLike[str], problem: str) -> ModelFileError:
+    """Return the error for a file that cannot be read or written.
+
+    >>> file_error("m.hemf", "is a directory")
+    ModelFileError('m.hemf is a directory')
+    """
+    return ModelFileError(f"{path} {problem}", value=str(path))
+
+
 class HemfWarning(UserWarning):
     """Base of every warning that hemf gives on purpose."""
 

@@ -18,7 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hemf._checks import LARGEST, check_array, check_definite, require, require_positive
+from hemf._checks import (
+    LARGEST,
+    check_array,
+    check_definite,
+    is_inside,
+    require,
+    require_positive,
+)
 from hemf._files import (
     Archive,
     FileArchive,
@@ -36,14 +43,15 @@ from hemf._files import (
     restored,
     write_archive,
 )
-from hemf._typing import SIDES, AnyArray, DistinctIds, Int64Array
+from hemf._typing import OTHER, SIDES, AnyArray, DistinctIds, Int64Array
 from hemf.batch.callbacks import SweepReport
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
 from hemf.engines.base import Engine
-from hemf.errors import ModelFileError, ParameterError
+from hemf.errors import ModelFileError, ParameterError, file_error
+from hemf.model.features import HOW_MANY, RATED, Design
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.model.regression import HOW_MANY, RATED, Regression
 from hemf.model.side import Side
@@ -83,10 +91,11 @@ def save_model(
     try:
         _read_parts(MemoryArchive(members), json.loads(text))
     except Exception as error:
-        raise ModelFileError(
-            f"{path} was left as it was: the model is damaged ({error or type(error).__name__}) "
-            "and could not be read again. Go on from the last model that was saved",
-            value=str(path),
+        reason = error or type(error).__name__
+        raise file_error(
+            path,
+            f"was left as it was: the model is damaged ({reason}) and could not be read again. "
+            "Go on from the last model that was saved",
         ) from error
     write_archive(path, {MANIFEST: text, **members}, expected=expected)
 
@@ -97,9 +106,13 @@ def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
     state, held_out = model.state, model.held_out
     sides = state.sides if learner is None else learner.state.current_sides()
     # Ratings learnt online are stored in their order, with the online state.
-    ratings = model.record.ratings if learner is None else _no_ratings(learner.users, learner.items)
-    if held_out is not None and learner is not None:  # users and items may have been added since
-        held_out = Ratings.from_any(held_out, users=learner.users, items=learner.items)
+    if learner is None:
+        ratings = model.record.ratings
+    else:
+        ids, nothing = (learner.users, learner.items), np.empty(0, np.int32)
+        ratings = Ratings.from_rows(*ids, nothing, nothing, np.empty(0, np.float32))
+        if held_out is not None:  # users and items may have been added since
+            held_out = Ratings.from_any(held_out, users=ids[0], items=ids[1])
     members: Members = {}
     manifest = {
         "format": FORMAT,
@@ -155,7 +168,7 @@ def load_model(path: str | os.PathLike[str], known: Collection[str]) -> tuple[Fo
     Raise `ModelFileError` if it is another kind of file, is damaged or has a newer format.
     """
     with _opened(path) as archive:
-        manifest = _read_manifest(archive, str(path))
+        manifest = _read_manifest(archive, path)
         archive.check_sums()  # before any of it is used
         params = {name: decoded(form) for name, form in manifest["params"].items()}
         if unknown := params.keys() - known:
@@ -166,7 +179,7 @@ def load_model(path: str | os.PathLike[str], known: Collection[str]) -> tuple[Fo
 def read_versions(path: str | os.PathLike[str]) -> Form:
     """Return the version of a model file's format, and that of the library that wrote it."""
     with _opened(path) as archive:
-        manifest = _read_manifest(archive, str(path))
+        manifest = _read_manifest(archive, path)
         return {
             "format_version": manifest["version"],
             "library_version": str(manifest.get("library")),
@@ -179,75 +192,50 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[FileArchive]:
     place = expand_home(path)
     if place.exists() and not place.is_file():
         what = "a directory" if place.is_dir() else "a device"
-        raise ModelFileError(f"{path} is {what}; give a model file", value=str(path))
+        raise file_error(path, f"is {what}; give a model file")
     try:
         stream = place.open("rb")
     except FileNotFoundError:
-        raise ModelFileError(
-            f"{path}: no such file; fit a model and save it there first", value=str(path)
-        ) from None
+        message = f"{path}: no such file; fit a model and save it there first"
+        raise ModelFileError(message, value=str(path)) from None
     except OSError as error:
-        raise ModelFileError(
-            f"{path} cannot be opened: {error.strerror or error}", value=str(path)
-        ) from error
+        raise file_error(path, f"cannot be opened: {error.strerror or error}") from error
     with stream:
         try:
             if stream.read(2) != b"PK":
-                raise ModelFileError(
-                    f"{path} is not a hemf model; give a file that save wrote", value=str(path)
-                )
+                raise file_error(path, "is not a hemf model; give a file that save wrote")
             yield FileArchive(stream)
         except ModelFileError:
             raise
         except Exception as error:  # zip, NumPy and JSON fail on damaged bytes in many ways
-            raise ModelFileError(
-                f"{path} is damaged or incomplete ({error or type(error).__name__}); use another "
-                "copy of it, or fit and save the model again",
-                value=str(path),
+            raise file_error(
+                path,
+                f"is damaged or incomplete ({error or type(error).__name__}); use another copy of "
+                "it, or fit and save the model again",
             ) from error
 
 
-def _read_manifest(archive: Archive, path: str) -> Form:
-    if MANIFEST not in archive.names:
-        raise ModelFileError(
-            f"{path} is not a hemf model: it has no {MANIFEST}; give a file that save wrote",
-            value=path,
-        )
-    manifest = json.loads(archive.read(MANIFEST))
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(
-            f"{path} is not a hemf model: its {MANIFEST} is of another format; give a file that "
-            "save wrote",
-            value=path,
-        )
+def _read_manifest(archive: FileArchive, path: str | os.PathLike[str]) -> Form:
+    problem = "it has no " + MANIFEST
+    if MANIFEST in archive.names:
+        manifest = json.loads(archive.read(MANIFEST))
+        problem = f"its {MANIFEST} is of another format"
+        if isinstance(manifest, dict) and manifest.get("format") == FORMAT:
+            _check_version(manifest, path)
+            return manifest
+    raise file_error(path, f"is not a hemf model: {problem}; give a file that save wrote")
+
+
+def _check_version(manifest: Form, path: str | os.PathLike[str]) -> None:
     version = manifest.get("version")
     if type(version) is not int or version < 1:
         raise ValueError(f"its version is {version!r}")
     if version > VERSION:
-        raise ModelFileError(
-            f"{path} was written by hemf {manifest.get('library')} in format {version}; hemf "
+        raise file_error(
+            path,
+            f"was written by hemf {manifest.get('library')} in format {version}; hemf "
             f"{library_version()} reads up to format {VERSION}. Upgrade hemf to open it",
-            value=path,
         )
-    return manifest
-
-
-class _Parts(NamedTuple):
-    """Checked content of a model file."""
-
-    mean: float
-    scale: float
-    rating_range: tuple[float, float] | None
-    ids: dict[str, DistinctIds]
-    ratings: _Table
-    held_out: _Table | None
-    features: dict[str, GivenFeatures]
-    sides: dict[str, Side]
-    plain: Form
-    """Numbers of a batch fit."""
-    moods: _Moods | None
-    online: OnlineState | None
-    batches: tuple[Batch, ...]
 
 
 class _Table(NamedTuple):
@@ -265,10 +253,27 @@ class _Moods(NamedTuple):
     divergence: float
 
 
+class _Parts(NamedTuple):
+    """Checked content of a model file."""
+
+    scale: Form
+    """Mean, scale and range of the ratings."""
+    ids: dict[str, DistinctIds]
+    ratings: _Table
+    held_out: _Table | None
+    features: dict[str, GivenFeatures]
+    sides: dict[str, Side]
+    plain: Form
+    """Numbers of a batch fit."""
+    moods: _Moods | None
+    online: OnlineState | None
+    batches: tuple[Batch, ...]
+
+
 def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     """Read and check all that a model file holds; ValueError if a fit cannot have left it."""
-    mean, scale, limits = (decoded(manifest["fitted"][name]) for name in _SCALE)
-    check_scale(mean, scale, limits)
+    scale = {name: decoded(manifest["fitted"][name]) for name in _SCALE}
+    _check_scale(**scale)
     ids = {side: _read_ids(side, manifest["ids"][side], archive) for side in SIDES}
     shape = len(ids["user"]), len(ids["item"])
     ratings = _read_table(manifest["ratings"], manifest["timestamps"], archive, shape)
@@ -281,12 +286,7 @@ def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     }
     sides = {side: restored(Side, manifest["sides"][side], archive) for side in SIDES}
     is_online = manifest["online"] is not None
-    for side, n_rows in zip(SIDES, shape, strict=True):
-        check_side(sides[side], side, n_rows, is_online=is_online)
-    check_rated(sides, is_online=is_online)
-    user, item = sides["user"], sides["item"]
-    require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
-    require(user.moments.mean.dtype == item.moments.mean.dtype, "the sides differ in their type")
+    _check_sides(sides, shape, is_online=is_online)
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
     moods = online = None
     if is_online:
@@ -302,16 +302,15 @@ def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     for batch in batches:
         whole = type(batch.id) is type(batch.digest) is str and type(batch.ratings) is int
         require(whole, "the batches that were applied are damaged")
-    return _Parts(
-        mean, scale, limits, ids, ratings, held_out, features, sides, plain, moods, online, batches
-    )
+    return _Parts(scale, ids, ratings, held_out, features, sides, plain, moods, online, batches)
 
 
 def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
     """Return the fit with this content."""
     users, items = (_vocabulary(parts.ids[side]) for side in SIDES)
+    ratings = _ratings_of(parts.ratings, users, items)
     # The saved numbers, so that the sums of another machine do not change the last digit.
-    ratings = _ratings_of(parts.ratings, users, items).with_scale(parts.mean, parts.scale)
+    ratings = ratings.with_scale(parts.scale["mean"], parts.scale["scale"])
     learner: Learner | None = None
     state: BatchState | OnlineState
     if parts.online is not None:
@@ -335,12 +334,10 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
     model = FittedModel(
         components={"ratings": state},
         record=learner or TrainingRecord(ratings),
-        mean=parts.mean,
-        scale=parts.scale,
-        rating_range=parts.rating_range,
+        **parts.scale,
         coupled=bool(manifest["coupled"]),
         features=parts.features,
-        held_out=None if parts.held_out is None else _ratings_of(parts.held_out, users, items),
+        held_out=parts.held_out and _ratings_of(parts.held_out, users, items),
     )
     return Fit(
         model,
@@ -349,11 +346,6 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
         batches=parts.batches,
         learner=learner,
     )
-
-
-def _no_ratings(users: Vocabulary, items: Vocabulary) -> Ratings:
-    nothing = np.empty(0, np.int32)
-    return Ratings.from_rows(users, items, (nothing, nothing, np.empty(0, np.float32)))
 
 
 def _ratings_of(read: _Table, users: Vocabulary, items: Vocabulary) -> Ratings:
@@ -370,14 +362,13 @@ def _read_table(form: Form, times: Form | None, archive: Archive, shape: tuple[i
     single = table.values.dtype == np.float32
     check_array("ratings", table.values, np.float32 if single else np.float64, n_ratings)
     # What is out of range here would be out of bounds in compiled code.
-    ordered = indptr[0] == 0 and indptr[-1] == indices.size and bool((np.diff(indptr) >= 0).all())
+    ordered = indptr[0] == 0 and indptr[-1] == indices.size and (np.diff(indptr) >= 0).all()
     require(ordered, "ratings: rows overlap")
-    inside = not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < shape[1])
-    require(inside, "ratings: one is of an item that is not there")
-    if times is None:
-        return _Table(table, None)
-    timestamps = archive.array(times["array"])
-    check_array("ratings", timestamps, np.int64, n_ratings)
+    require(is_inside(indices, shape[1]), "ratings: one is of an item that is not there")
+    timestamps = None
+    if times is not None:
+        timestamps = archive.array(times["array"])
+        check_array("ratings", timestamps, np.int64, n_ratings)
     return _Table(table, timestamps)
 
 
@@ -438,7 +429,7 @@ def _read_ids(side: str, kept_as: str, archive: Archive) -> DistinctIds:
         n_different = len(distinct.unique())
     else:
         require(kept_as == "values", f"{side}: ids are kept as {kept_as!r}")
-        values = [decoded(form) for form in json.loads(archive.read(f"{side}/ids.json"))]
+        values = decoded(json.loads(archive.read(f"{side}/ids.json")))
         distinct = np.fromiter(values, object, count=len(values))
         n_different = len(set(values))
     require(n_different == len(distinct), f"{side}: an id is there twice")
@@ -467,16 +458,33 @@ _MIN_KAPPA = 1e-12
 _MAX_INFORMATION = 1e6  # of a row's information weight, which is about 1 at most
 
 
-def check_scale(mean: float, scale: float, ends: tuple[float, float] | None) -> None:
-    """Check mean, scale and range of the ratings."""
+def _check_scale(mean: float, scale: float, rating_range: tuple[float, float] | None) -> None:
     require(np.isfinite(mean), f"the mean of the ratings is {mean}")
     require_positive("scale of the ratings", scale)
-    ordered = ends is None or bool(np.isfinite(ends).all() and ends[0] <= ends[1])
-    require(ordered, f"the range of the ratings is {ends}")
+    if rating_range is not None:
+        ordered = np.isfinite(rating_range).all() and rating_range[0] <= rating_range[1]
+        require(ordered, f"the range of the ratings is {rating_range}")
 
 
-def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
-    """Hold every array against the shape and type that `hemf.model` documents."""
+def _check_sides(sides: dict[str, Side], shape: tuple[int, int], *, is_online: bool) -> None:
+    """Check every array of both sides. Online, rows may have been added since features were."""
+    for (name, other), n_rows in zip(OTHER.items(), shape, strict=True):
+        side = sides[name]
+        _check_side(side, name, n_rows)
+        if side.regression is not None:
+            design = side.regression.design
+            fits = design.n_rows == n_rows or (is_online and design.n_rows < n_rows)
+            require(fits, f"{name}: features of others")
+            _check_regression(side.regression, name, side.layout.order)
+            if RATED in design.names:
+                _check_implicit(design, name, other, sides[other].n_rows, is_online=is_online)
+    user, item = sides["user"], sides["item"]
+    require(user.layout.total == item.layout.total, "the sides' vectors differ in length")
+    require(user.moments.mean.dtype == item.moments.mean.dtype, "the sides differ in their type")
+
+
+def _check_side(side: Side, name: str, n_rows: int) -> None:
+    """Compare every array with the shape and type that `hemf.model` documents."""
     layout, (count, order) = side.layout, side.communities.mean.shape
     covariances, total = side.communities.dof.size, layout.total
     require(order == total - (layout.pinned >= 0), f"{name}: its communities are of other factors")
@@ -507,62 +515,50 @@ def check_side(side: Side, name: str, n_rows: int, *, is_online: bool) -> None:
     ]
     if side.noise_scales is not None:
         shared += [(side.noise_scales.shape, (n_rows,)), (side.noise_scales.rate, (n_rows,))]
-    if side.regression is not None:
-        rows = side.regression.design.n_rows
-        require(rows == n_rows or (is_online and rows < n_rows), f"{name}: features of others")
-        _check_regression(side.regression, name, rows, order)
     for array, shape in shared:
         check_array(name, array, np.float64, shape, largest=LARGEST)
     _check_numbers(side, name)
 
 
-def check_rated(sides: dict[str, Side], *, is_online: bool) -> None:
-    """Check that implicit features are of the rows of the other side.
-
-    Online, rows may have been added since the features' coefficients were learnt.
-    """
-    for name, other in (SIDES, SIDES[::-1]):
-        regression = sides[name].regression
-        if regression is None or RATED not in regression.design.names:
-            continue
-        widths = dict(zip(regression.design.names, regression.design.widths.tolist(), strict=True))
-        rows, rated = sides[other].n_rows, widths[RATED]
-        fits = rated == rows or (is_online and 0 <= rated <= rows)
-        require(fits, f"{name}: its features are of {other}s that are not there")
-        require(widths[HOW_MANY] == 2, f"{name}: its features of counts are damaged")
-        last = regression.design.names[-2:] == (RATED, HOW_MANY)
-        require(last, f"{name}: its features are in another order")
+def _check_implicit(
+    design: Design, name: str, other: str, n_other: int, *, is_online: bool
+) -> None:
+    """Check that implicit features are of the rows of the other side."""
+    widths = dict(zip(design.names, design.widths.tolist(), strict=True))
+    fits = widths[RATED] == n_other or (is_online and 0 <= widths[RATED] <= n_other)
+    require(fits, f"{name}: its features are of {other}s that are not there")
+    require(widths[HOW_MANY] == 2, f"{name}: its features of counts are damaged")
+    last = design.names[-2:] == (RATED, HOW_MANY)
+    require(last, f"{name}: its features are in another order")
 
 
-def _check_regression(regression: Regression, name: str, n_rows: int, order: int) -> None:
+def _check_regression(regression: Regression, name: str, order: int) -> None:
     design = regression.design
+    n_rows = design.n_rows
     check_array(name, design.widths, np.int64, (len(design.names),))
     check_array(name, design.indptr, np.int64, (n_rows + 1,))
     check_array(name, design.indices, np.int32, (design.values.size,))
     shape = (design.values.size,)
     check_array(name, design.values, design.values.dtype, shape, largest=LARGEST)
     design.matrix.check_format(full_check=True)
-    require(bool((design.widths >= 0).all()), f"{name}: its features have less than no columns")
+    require((design.widths >= 0).all(), f"{name}: its features have less than no columns")
     form = (design.n_columns, order)
     check_array(name, regression.coefficients, np.float64, form, largest=LARGEST)
     check_array(name, regression.precision, np.float64, design.widths.shape)
     check_array(name, regression.covariance.trace, np.float64, design.widths.shape)
     check_array(name, regression.information, np.float64, (n_rows,), largest=_MAX_INFORMATION)
     check_array(name, regression.leverage, np.float64, (n_rows,), largest=LARGEST**2)
-    require(
-        bool((regression.information >= 0.0).all()), f"{name}: an information weight is below 0"
-    )
-    require(bool((regression.leverage >= 0.0).all()), f"{name}: a leverage is below 0")
+    require((regression.information >= 0.0).all(), f"{name}: an information weight is below 0")
+    require((regression.leverage >= 0.0).all(), f"{name}: a leverage is below 0")
     require_positive(name, regression.precision)
 
 
 def _check_numbers(side: Side, name: str) -> None:
-    """Refuse what no fit can have ended in."""
     prior, both, scales = side.prior, side.communities, side.noise_scales
-    require(bool((side.membership >= 0.0).all()), f"{name}: a probability is below 0")
+    require((side.membership >= 0.0).all(), f"{name}: a probability is below 0")
     require_positive(name, prior.concentration, prior.mean_scale, prior.dof)
     require_positive(name, both.kappa, both.dof, both.sticks.taken, both.sticks.left)
-    require(bool((both.kappa >= _MIN_KAPPA).all()), f"{name}: a community has κ of 0")
+    require((both.kappa >= _MIN_KAPPA).all(), f"{name}: a community has κ of 0")
     for scale in (prior.scale[None], both.scale):
         require_positive(name, np.diagonal(scale, axis1=1, axis2=2))
         check_definite(name, scale)
