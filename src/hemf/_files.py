@@ -555,7 +555,6 @@ class MemoryArchive:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self.names = members.keys()
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member."""

@@ -344,21 +344,14 @@ class HeMF(Parametrised):
         a likely mistake there is a warning if ten or more ids are given, none is known and
         ``return_known`` is not set.
         """
-        check_choice("unknown", unknown, ("prior", "error"))
-        return_std = check_bool("return_std", return_std)
-        include_noise = check_bool("include_noise", include_noise)
-        return_known = check_bool("return_known", return_known)
+        wanted = predictions.Wanted(
+            unknown=check_choice("unknown", unknown, ("prior", "error")),
+            std=check_bool("return_std", return_std),
+            noise=check_bool("include_noise", include_noise),
+            known=check_bool("return_known", return_known),
+        )
         with self._holder.lock:
-            return predictions.predict(
-                self._model,
-                users,
-                items,
-                timestamps=timestamps,
-                return_std=return_std,
-                include_noise=include_noise,
-                return_known=return_known,
-                unknown=unknown,
-            )
+            return predictions.predict(self._model, users, items, timestamps, wanted)
 
     def predict_distribution(
         self, users: IdsLike, items: IdsLike = None, *, timestamps: IdsLike = None

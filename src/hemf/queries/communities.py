@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hemf._checks import (
-    check_int,
-)
+from hemf._checks import check_int
 from hemf._typing import OTHER, AnyArray, Float64Array
 from hemf.errors import HistoryWarning, warn_caller
 from hemf.model.rows import pair_moments

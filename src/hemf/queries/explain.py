@@ -127,7 +127,7 @@ def explain(model: FittedModel, user: IdsLike, item: IdsLike, n: int) -> Explana
     users, items = _one(model, "user", user), _one(model, "item", item)
     user_row, user_place = (int(rows[0]) for rows in model.find("user", users))
     item_row, item_place = (int(rows[0]) for rows in model.find("item", items))
-    mean, std = predict(model, users, items, return_std=True)
+    mean, std = predict(model, users, items)
     left = _belief(state.sides["user"], user_row, model.moments_at("user", user_place))
     right = _belief(state.sides["item"], item_row, model.moments_at("item", item_place))
     product = left.mean * right.mean
@@ -278,8 +278,7 @@ def _cosines(rows: NDArray[np.floating], vector: NDArray[np.floating]) -> Float6
     return np.clip(rows @ vector / np.where(lengths > 0.0, lengths, 1.0), -1.0, 1.0)
 
 
-@dataclass(frozen=True)
-class _Belief:
+class _Belief(NamedTuple):
     """Posterior of one row or newcomer: moments of its full vector, and communities."""
 
     mean: Float64Array

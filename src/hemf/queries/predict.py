@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,42 +19,50 @@ MIN_FREEDOM = 5.0  # the fourth moment needs more than 4, and centres become too
 MAX_FREEDOM = 200.0  # more cannot be distinguished from a normal distribution
 
 
+class Wanted(NamedTuple):
+    """Options of `hemf.HeMF.predict`."""
+
+    unknown: str = "prior"
+    std: bool = True
+    noise: bool = True
+    known: bool = False
+
+
+MEAN_AND_STD = Wanted()
+
+
 def predict(
     model: FittedModel,
     users: IdsLike,
     items: IdsLike,
-    *,
     timestamps: IdsLike = None,
-    return_std: bool = False,
-    include_noise: bool = True,
-    return_known: bool = False,
-    unknown: str = "prior",
+    wanted: Wanted = MEAN_AND_STD,
 ) -> Any:
     """See `hemf.HeMF.predict` (docs/model.md#predictive-variance)."""
     user_ids, item_ids, alone, timestamps = _pairs(model, users, items, timestamps)
     left, right = model.find("user", user_ids), model.find("item", item_ids)
-    if unknown == "error":
+    if wanted.unknown == "error":
         model.reject_unknown("user", user_ids, left.rows < 0)
         model.reject_unknown("item", item_ids, right.rows < 0)
     new_users, new_items = left.any_unknown, right.any_unknown
     if new_users or new_items:
         asked = {"user": (user_ids, left.places), "item": (item_ids, right.places)}
-        model.warn_of_unknown(expected=return_known, **asked)
+        model.warn_of_unknown(expected=wanted.known, **asked)
     mean, variance = pair_moments(
         model.moments("user", with_unknown=new_users),
         model.moments("item", with_unknown=new_items),
         left.places,
         right.places,
-        variance=return_std,
+        variance=wanted.std,
     )
     mood, mood_variance = model.mood(left.rows, timestamps)
     mean += mood
     answer: list[Any] = [model.to_rating(mean)]
-    if return_std:
-        if include_noise:
+    if wanted.std:
+        if wanted.noise:
             variance = variance + model.noise(left.rows, right.rows) + mood_variance
         answer.append(np.sqrt(variance) * model.scale)
-    if return_known:
+    if wanted.known:
         answer.append((left.rows >= 0) & (right.rows >= 0))
     if alone:
         answer = [values[0] for values in answer]
@@ -66,7 +74,7 @@ def predict_distribution(
 ) -> distribution.Predictive:
     """See `hemf.HeMF.predict_distribution`."""
     user_ids, item_ids, _, times = _pairs(model, users, items, timestamps)
-    mean, std = predict(model, user_ids, item_ids, timestamps=times, return_std=True)
+    mean, std = predict(model, user_ids, item_ids, times)
     return distribution.Predictive(mean, std, _freedom(model, user_ids, item_ids, std))
 
 
@@ -105,7 +113,7 @@ def _fitted_tail(model: FittedModel) -> float:
         return float("inf")
     times = None if kept.timestamps is None else kept.timestamps[::step]
     pairs = kept.users.ids[users], kept.items.ids[items]
-    mean, std = predict(model, *pairs, timestamps=times, return_std=True)
+    mean, std = predict(model, *pairs, times)
     return distribution.tail_freedom((actual - mean) / std, least=MIN_FREEDOM, most=MAX_FREEDOM)
 
 

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hemf._checks import (
-    check_rng,
-)
+from hemf._checks import check_rng
 from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller

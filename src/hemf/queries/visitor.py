@@ -6,17 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._checks import (
-    check_bool,
-    check_int,
-    check_range,
-)
+from hemf._checks import check_bool, check_int, check_range
 from hemf._options import MIN_SHARE
 from hemf._typing import AnyArray, Array, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
@@ -179,20 +175,25 @@ def _fold(model: FittedModel, items: AnyArray, values: Array, features: Features
         expected = model.moments("item", with_unknown=True)
         rated = Moments(expected.mean.take(places, 0), expected.second.take(places, 0))
         weight[rows < 0] = 1.0
-    told = what_is_told(side, rows, None if features is None else visitor_row(model, features))
-    standardised = (values.astype(np.float64) - model.mean) / model.scale
-    mean, second, probabilities, shape, rate = fold_row(
-        side, rated, weight, model.state.noise + model.mood_variance, standardised, told
+    effects = _feature_effects(
+        side, rows, None if features is None else visitor_row(model, features)
     )
-    if not np.isfinite(second).all():
+    standardised = (values.astype(np.float64) - model.mean) / model.scale
+    scales = side.noise_scales
+    with _LOCK:
+        moments, probabilities, shape, rate = _folding(side).run(
+            _Rated(rated, weight, standardised, effects),
+            noise=float(model.state.noise + model.mood_variance),
+            prior_shape=0.0 if scales is None else float(scales.prior_shape),
+        )
+    if not np.isfinite(moments.second).all():
         worst = values[np.abs(standardised).argmax()].item()
         raise DataError(
             f"the rating {worst:g} is too far from all that the model has learnt (their mean is "
             f"{model.mean:.3g}); leave it out or correct it",
             value=worst,
         )
-    inverse = 1.0 if side.noise_scales is None else rate / (shape - 1.0)
-    moments = Moments(mean, second)
+    inverse = 1.0 if scales is None else rate / (shape - 1.0)
     return Posterior(moments, probabilities, float(inverse), rows, model.version)
 
 
@@ -233,7 +234,10 @@ def _read(
         found = _as_they_are(rated, numbers)
         if found is not None:
             return found
-        coded, values = factorise(_column(rated), "item"), parse_ratings(_column(numbers))
+        coded, values = (
+            factorise(np.fromiter(rated, object), "item"),
+            parse_ratings(np.fromiter(numbers, object)),
+        )
     else:
         read = read_in_order(ratings, None, columns, users=users, items=items)
         assert read.ratings is not None
@@ -281,7 +285,7 @@ def _rated(
         (given,) = source.read([0])
     given = _sized(given)
     if isinstance(given, list | tuple):
-        given = _column(tuple(given))
+        given = np.fromiter(given, object)
     return ["visitor"] * len(given), given
 
 
@@ -305,12 +309,6 @@ def _sized(values: IdsLike) -> IdsLike:
     return values
 
 
-def _column(values: tuple[object, ...]) -> AnyArray:
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
-
-
 # ------------------------------------------------------------------------------------------------
 # The posterior of one more row, which leaves everything else as it was.
 
@@ -320,34 +318,21 @@ AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
 SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
 SHORT_CODES = 1 << 16  # different ratings that 16 bits can encode
 
-_TURN = Lock()  # copies of a model share its sides, and with them the memory worked in
+_LOCK = Lock()  # copies of a model share its sides, and with them the memory worked in
 
 
-def fold_row(
-    side: Side,
-    rated: Moments,
-    weight: Float64Array,
-    noise: float,
-    values: Float64Array,
-    told: tuple[Float64Array, Float64Array] | None = None,
-) -> tuple[Array, Array, Float64Array, float, float]:
-    """Return mean, second moment, memberships, and q(τ) of a row with these ratings.
+class _Rated(NamedTuple):
+    """Ratings of a visitor, and the items that they are of."""
 
-    ``rated`` and ``weight`` are those of the other side's rows that it has rated, ``values``
-    standardised. ``told`` are g and Σ_j M_j where the side has features: `what_is_told`.
-    """
-    scales = side.noise_scales
-    prior_shape = 0.0 if scales is None else float(scales.prior_shape)
-    with _TURN:
-        folding = side.folding
-        if not isinstance(folding, Folding) or folding.communities.count != side.n_communities:
-            folding = side.folding = Folding(side)
-        elif folding.communities is not side.communities:
-            folding.follow(side)
-        return folding.run(rated, weight, values, float(noise), prior_shape, told)
+    moments: Moments
+    weight: Float64Array
+    values: Float64Array
+    """Standardised ratings."""
+    effects: tuple[Float64Array, Float64Array] | None
+    """g and Σ_j M_j where the side has features: `_feature_effects`."""
 
 
-def what_is_told(
+def _feature_effects(
     side: Side, rows: npt.NDArray[np.int64], features: csr_array | None
 ) -> tuple[Float64Array, Float64Array] | None:
     """Return the effect of a row's features, and Σ_j M_j over the ``rows`` that it has rated.
@@ -356,12 +341,22 @@ def what_is_told(
     """
     if side.regression is None:
         return None
-    words = side.regression.coefficient_blocks
+    blocks = side.regression.coefficient_blocks
     base = np.zeros(side.layout.order)
     if features is not None:
-        base = np.asarray(features @ words.given)[0]
-    known = rows[(rows >= 0) & (rows < words.rated.shape[0])]
-    return base, words.rated[known].sum(axis=0)
+        base = np.asarray(features @ blocks.given)[0]
+    known = rows[(rows >= 0) & (rows < blocks.rated.shape[0])]
+    return base, blocks.rated[known].sum(axis=0)
+
+
+def _folding(side: Side) -> Folding:
+    """Return the kernel arguments of a side, which are kept with it."""
+    folding = side.folding
+    if not isinstance(folding, Folding) or folding.communities.count != side.n_communities:
+        folding = side.folding = Folding(side)
+    elif folding.communities is not side.communities:
+        folding.follow(side)
+    return folding
 
 
 class Folding:
@@ -417,35 +412,31 @@ class Folding:
             self._row.leverage[0] = side.regression.mean_leverage
 
     def run(
-        self,
-        rated: Moments,
-        weight: Float64Array,
-        values: Float64Array,
-        noise: float,
-        prior_shape: float,
-        told: tuple[Float64Array, Float64Array] | None = None,
-    ) -> tuple[Array, Array, Float64Array, float, float]:
-        """See `fold_in`; ``prior_shape`` is 0 where there are no noise scales."""
-        dtype, row, shared, n = self._dtype, self._row, self._shared, values.size
+        self, rated: _Rated, *, noise: float, prior_shape: float
+    ) -> tuple[Moments, Float64Array, float, float]:
+        """Return moments, memberships, and q(τ); ``prior_shape`` is 0 without noise scales."""
+        dtype, row, shared, n = self._dtype, self._row, self._shared, rated.values.size
         if shared.prior_shape != prior_shape or shared.error_unit != noise:
             shared = shared._replace(prior_shape=prior_shape, error_unit=noise)
             self._shared = shared
         # The row leaves its communities as any other does; what else it was is forgotten here.
         row.weight[0], row.count[0], row.length[0] = 1.0, n, n
         shared.totals[:] = 0.0
-        if told is not None:
-            row.base[0], row.chosen[0] = told[0], told[1][: row.chosen.shape[1]]
+        if rated.effects is not None:
+            base, chosen = rated.effects
+            row.base[0], row.chosen[0] = base, chosen[: row.chosen.shape[1]]
         own = self._rows.get(n) or self._row_of(n)
         seen = own._replace(
-            mean=np.ascontiguousarray(rated.mean, dtype),
-            second=np.ascontiguousarray(rated.second, dtype),
-            weight=weight.astype(dtype),
+            mean=np.ascontiguousarray(rated.moments.mean, dtype),
+            second=np.ascontiguousarray(rated.moments.second, dtype),
+            weight=rated.weight.astype(dtype),
         )
-        rules = self._rules._replace(levels=values.astype(dtype), noise=noise)
+        rules = self._rules._replace(levels=rated.values.astype(dtype), noise=noise)
         again = AGAIN if prior_shape else AGAIN[:1]
         _kernel(dtype, own.code.dtype)(again, own, seen, shared, rules, self._memory)
         membership = row.membership[0].astype(np.float64)
-        return row.mean.copy(), row.second.copy(), membership, row.shape[0], row.rate[0]
+        moments = Moments(row.mean.copy(), row.second.copy())
+        return moments, membership, row.shape[0], row.rate[0]
 
     def _row_of(self, n: int) -> Any:
         """Return the row with a list of n ratings, each with a code of its own."""
