@@ -51,9 +51,8 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
 from hemf.engines.base import Engine
 from hemf.errors import ModelFileError, ParameterError, file_error
-from hemf.model.features import HOW_MANY, RATED, Design
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
-from hemf.model.regression import HOW_MANY, RATED, Regression
+from hemf.model.regression import HOW_MANY, RATED, Design, Regression
 from hemf.model.side import Side
 from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.record import Batch, Fit, Learner
@@ -110,7 +109,7 @@ def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
         ratings = model.record.ratings
     else:
         ids, nothing = (learner.users, learner.items), np.empty(0, np.int32)
-        ratings = Ratings.from_rows(*ids, nothing, nothing, np.empty(0, np.float32))
+        ratings = Ratings.from_rows(*ids, (nothing, nothing, np.empty(0, np.float32)))
         if held_out is not None:  # users and items may have been added since
             held_out = Ratings.from_any(held_out, users=ids[0], items=ids[1])
     members: Members = {}

@@ -27,9 +27,8 @@ from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
 from hemf.data.vocabulary import Vocabulary
 from hemf.errors import ParameterError
-from hemf.model.features import given_part
 from hemf.model.moods import MoodPrior
-from hemf.model.regression import UnknownFeatures
+from hemf.model.regression import UnknownFeatures, given_part
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
 from hemf.online.clocks import Clocks, Outlier, Watch

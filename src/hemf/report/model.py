@@ -277,7 +277,7 @@ def _recommendations(model: FittedModel, user: Hashable) -> list[str]:
     name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
     cards = []
     if len(items):
-        mean, std = predict(model, user, items, return_std=True)
+        mean, std = predict(model, user, items)
         low, high = model.rating_range or (float((mean - std).min()), float((mean + std).max()))
         rows = [
             [item, f"{m:.1f} ± {s:.1f}", interval(m, s, low, high)]
