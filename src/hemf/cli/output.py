@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hemf.baselines import EpochReport
     from hemf.batch.callbacks import SweepReport
     from hemf.estimator import HeMF
-    from hemf.samplers import SampleReport
+    from hemf.samplers.base import SampleReport
 
 
 UNLIMITED = 10_000  # columns, off a terminal
