@@ -26,7 +26,7 @@ from _data import FOLDER
 from hemf import HeMF
 from hemf._options import online_options
 from hemf.evaluation import rmse
-from hemf.online.learner import prepare
+from hemf.online.start import prepare
 
 SETS = (
     "filmtrust", "ml-100k", "monti-flixster", "kiba-dta", "ml-1m", "eachmovie-ads-sample",

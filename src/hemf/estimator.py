@@ -31,8 +31,9 @@ from hemf.errors import NotFittedError
 from hemf.evaluation.distribution import Predictive
 from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.journal import ModelHolder
-from hemf.online.learner import Settings, partial_fit, predict_then_learn, prepare
+from hemf.online.learner import Settings, partial_fit, predict_then_learn
 from hemf.online.record import Batch, Fit, remember
+from hemf.online.start import prepare
 from hemf.persistence.model import load_model, save_model
 from hemf.queries import predict as predictions
 from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view

@@ -13,7 +13,7 @@ from hemf.kernels import online
 from hemf.kernels.reference import online as reference_online
 from hemf.kernels.structures import Batch, Rows, Rules, Shared, Stream, outer, scratch
 from hemf.model.rows import Layout, pack
-from hemf.online.state import no_sittings
+from hemf.online.moods import no_sessions
 from proofs.problems import any_communities, spd
 
 ALL = -1
@@ -374,7 +374,7 @@ def streamed(
             state["rules"],
             *(filled(scratch(state[name], state[f"{name} shared"])) for name in SIDES),
             filled(outer(state["user"].mean, state["user"].second)),
-            no_sittings(state["user"].mean.dtype),
+            no_sessions(state["user"].mean.dtype),
         )  # fmt: skip
     return state, forecasts, errors
 

@@ -15,7 +15,7 @@ from hemf.online import journal as journals
 from hemf.online import store as rowstore
 from hemf.online.journal import Journal
 from hemf.online.state import mappings_in
-from hemf.online.store import ALL_ARRAYS, SUMS, WHOLE, History, RowArrays, RowStore
+from hemf.online.store import ALL_ARRAYS, SUMS, WHOLE, History, RowStore
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def everything(store: RowStore) -> list[bytes]:
 
 
 def scramble(store: RowStore, rows: np.ndarray) -> None:
-    for name in RowArrays.__dataclass_fields__:
+    for name in ALL_ARRAYS:
         getattr(store, name)[rows] += 1
     history = store.history
     for row in rows:

@@ -99,19 +99,19 @@ def test_a_saved_stream_goes_on_as_if_it_had_not_been(
 def test_an_exception_at_the_end_of_the_buffer_leaves_the_buffered_model(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    from hemf.online import jumps
+    from hemf.online import learner as steps
 
     ratings = stream(rng, 500)
     learner = model("none", 400).partial_fit(ratings[:400])
     before = learner.predict(np.arange(25), np.arange(25), return_std=True)
-    end = jumps.end_buffering
+    end = steps.end_buffering
 
     def fails(state: Any) -> None:
         end(state)
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(jumps, "end_buffering", fails)
+        patched.setattr(steps, "end_buffering", fails)
         with pytest.raises(MemoryError):
             learner.partial_fit(ratings[400:])
     assert learner._fit.learner.ratings.n_ratings == 400
@@ -130,10 +130,10 @@ def test_a_buffer_that_is_no_number_of_ratings_is_refused(buffer: Any) -> None:
 
 def test_a_restart_is_tried_once(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     """Ratings are taken out of a copy to judge a restart; that is no occasion for another."""
-    from hemf.online import jumps
+    from hemf.online import learner as steps
 
     depth, deepest = 0, 0
-    restart = jumps.start_again
+    restart = steps.start_again
 
     def counted(state: Any) -> None:
         nonlocal depth, deepest
@@ -142,7 +142,7 @@ def test_a_restart_is_tried_once(monkeypatch: pytest.MonkeyPatch, rng: np.random
         restart(state)
         depth -= 1
 
-    monkeypatch.setattr(jumps, "start_again", counted)
+    monkeypatch.setattr(steps, "start_again", counted)
     learner = HeMF(n_factors=3, rng=0)
     for first in range(0, 1000, 200):
         learner.partial_fit(stream(np.random.default_rng(3), 1000)[first : first + 200])

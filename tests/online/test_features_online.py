@@ -14,7 +14,7 @@ import pytest
 from hemf import HeMF
 from hemf.errors import DataError, HistoryWarning, ParameterError
 from hemf.evaluation import rmse
-from hemf.online import jumps
+from hemf.online import learner
 from proofs.climbing import assert_climbs
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")
@@ -205,7 +205,7 @@ def test_rounds_of_refreshing_end_where_a_batch_fit_ends(world):
 
 @pytest.mark.parametrize("settings", [{}, {"noise_scales": None}, {"offsets": False}])
 def test_no_update_lowers_the_bound(world, settings, monkeypatch):
-    monkeypatch.setattr(jumps, "is_opening_due", lambda state: False)  # a jump may, if it pays
+    monkeypatch.setattr(learner, "is_opening_due", lambda state: False)  # a jump may, if it pays
     options = {**FAST, "max_user_communities": 4, "max_item_communities": 4, **settings}
     model = HeMF(**options, implicit_features=True).fit(world.old, **world.features)
     triples = list(zip(*(column.tolist() for column in world.old), strict=True))

@@ -30,7 +30,7 @@ from test_partial_fit import (
 )
 
 from hemf import HeMF, ModelFileError
-from hemf.online import updates
+from hemf.online import learner, updates
 from hemf.online.journal import uninterrupted
 from hemf.online.store import History
 
@@ -57,7 +57,7 @@ SENDERS = {
 }
 PLACES = [
     ("fitted", updates, "refresh"),
-    ("fitted", updates, "add_new_rows"),
+    ("fitted", learner, "add_new_rows"),
     ("fitted", History, "reserve"),
     ("from nothing", updates, "refresh"),
     ("from nothing", updates, "learn_noise"),

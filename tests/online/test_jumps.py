@@ -12,7 +12,7 @@ import pytest
 from hemf import HeMF
 from hemf._options import ALL
 from hemf._typing import SIDES
-from hemf.online import jumps, learner, updates
+from hemf.online import jumps, learner, start, updates
 from hemf.online.state import OnlineState
 from hemf.online.updates import pass_over
 from proofs.learners import SETTINGS, adopted, assert_nothing_drifted, planted
@@ -79,21 +79,24 @@ def mend(state: OnlineState) -> bool:
     return True
 
 
-def nothing(state: OnlineState) -> None:
-    pass
+@pytest.fixture
+def no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "pass_over", lambda state: None)
 
 
 # docs/model.md#jumps
+@pytest.mark.usefixtures("no_pass")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_jump_that_does_not_pay_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
-    assert not jumps.try_jump(state, ruin, nothing)
+    assert not learner.try_jump(state, ruin, passes=1)
     assert_same(contents(state), before)
     pass_over(state)
     assert_nothing_drifted(state)
 
 
+@pytest.mark.usefixtures("no_pass")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_jump_that_fails_leaves_all_as_it_was(window: int) -> None:
     def fail(state: OnlineState) -> bool:
@@ -103,10 +106,11 @@ def test_a_jump_that_fails_leaves_all_as_it_was(window: int) -> None:
     state = state_of(window)
     before = contents(state)
     with pytest.raises(MemoryError):
-        jumps.try_jump(state, fail, nothing)
+        learner.try_jump(state, fail, passes=1)
     assert_same(contents(state), before)
 
 
+@pytest.mark.usefixtures("no_pass")
 @pytest.mark.parametrize("window", [ALL, 3])
 def test_a_jump_that_pays_is_kept(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jumps, "pays", lambda *arguments: True)
@@ -115,7 +119,7 @@ def test_a_jump_that_pays_is_kept(window: int, monkeypatch: pytest.MonkeyPatch) 
     pass_over(state)
     before = state.stores["user"].mean.copy()
     state.rng = rng
-    assert jumps.try_jump(state, mend, nothing)
+    assert learner.try_jump(state, mend, passes=1)
     assert (state.stores["user"].mean != before).any()
     assert state.rng is rng  # the caller's own
     for name in SIDES:  # sides look at the rows of the copy that was taken
@@ -151,7 +155,7 @@ def test_a_stream_does_not_start_again_where_that_does_not_pay(
     model = HeMF(n_factors=2, duplicates="mean", rng=0).partial_fit(ratings)
     before = contents(model.state_)
     monkeypatch.setattr(jumps, "pays", lambda *arguments: False)
-    jumps.start_again(model.state_)
+    learner.start_again(model.state_)
     before["clocks due_at"]["restart", ""] = 2 * model.state_.seen
     assert_same(contents(model.state_), before)
 
@@ -160,7 +164,7 @@ def test_a_stream_does_not_start_again_where_that_does_not_pay(
 def test_the_first_rating_after_a_fit_costs_no_more_than_others(
     history: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "is_ready", lambda options, dtype: True)
+    monkeypatch.setattr(start, "is_ready", lambda options, dtype: True)
     rng = np.random.default_rng(0)
     pairs = rng.permutation(40 * 30)[:600]
     ratings = pairs // 30, pairs % 30, rng.normal(size=600)
@@ -176,6 +180,6 @@ def test_the_first_rating_after_a_fit_costs_no_more_than_others(
         raise AssertionError("all ratings are looked at")
 
     monkeypatch.setattr(updates, "refresh_rows", count)
-    monkeypatch.setattr(jumps, "adopt", refuse)
+    monkeypatch.setattr(start, "take_over", refuse)
     model.partial_fit(tuple(part[599:] for part in ratings))
     assert sum(refreshed) <= 2

@@ -15,7 +15,8 @@ from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
-from hemf.online import jumps, updates
+from hemf.online import start, updates
+from hemf.online import state as states
 from hemf.online.state import OnlineState
 from proofs.climbing import assert_climbs
 from proofs.learners import (
@@ -127,7 +128,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         noise_scales=dict.fromkeys(SIDES, setting.noise_scales), evb="closed", concentration=1.0,
         spread=1.0, max_sweeps=1, tolerance=0.0, patience=1, n_jobs=1, dtype=np.float64,
     )  # fmt: skip
-    online = jumps.begin(
+    online = start.begin(
         fit,
         OnlineOptions(**EXACT),
         centre=CENTRE,
@@ -135,7 +136,7 @@ def test_a_first_batch_is_the_first_sweep(setting: Setting) -> None:
         rng=np.random.default_rng(0),
     )
     for name in SIDES:
-        updates.add_new_rows(online, name, data.sides[name].n_rows)
+        states.add_new_rows(online, name, data.sides[name].n_rows)
     state = replace(data, noise=online.noise, sides=as_batch(online).sides, sweeps=0)
     rows = tables(data)["user"]
     codes = online.book.codes(np.float32(rows.values * data.unit + CENTRE))

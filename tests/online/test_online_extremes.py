@@ -10,7 +10,8 @@ import pytest
 
 from hemf import DataError, HeMF
 from hemf.model.rows import NOISE_FLOOR
-from hemf.online import jumps, updates
+from hemf.online import learner as steps
+from hemf.online import start, updates
 from hemf.online.state import OnlineState
 
 pytestmark = [
@@ -174,13 +175,13 @@ def test_nothing_is_learnt_of_noise_from_no_ratings() -> None:
 
 def test_equal_ratings_are_not_begun_with_again_at_every_batch(monkeypatch) -> None:
     tries: list[int] = []
-    restart = jumps.restart
+    restart = start.restart
 
     def counted(state: OnlineState) -> OnlineState:
         tries.append(state.seen)
         return restart(state)
 
-    monkeypatch.setattr(jumps, "restart", counted)
+    monkeypatch.setattr(start, "restart", counted)
     model = HeMF(n_factors=2, rating_range=(1, 5), rng=0)
     for user in range(100):
         model.partial_fit([(user, item, 3.0) for item in range(10)])
@@ -310,7 +311,7 @@ def test_learning_that_breaks_down_is_undone_with_a_clear_error(
 
     learn = model.predict_then_learn if stream else model.partial_fit
     with monkeypatch.context() as patch:
-        patch.setattr(updates, "is_jump_due", broken)
+        patch.setattr(steps, "make_due", broken)
         with pytest.raises(DataError, match="these ratings cannot be learnt"):
             learn(part(data, 900, 905))
     model.save(tmp_path / "after")

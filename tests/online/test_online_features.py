@@ -81,7 +81,7 @@ def test_a_batch_of_everything_is_one_sweep(
 ) -> None:
     monkeypatch.setattr(ridge, "DIRECT", direct)
     if not direct:
-        monkeypatch.setattr(states, "CHEAP", 0)
+        monkeypatch.setattr(features, "CHEAP", 0)
     rng = np.random.default_rng(1)
     settled = replace(told(rng, setting), seeded_at=0, sweeps=1)
     options = fit_with(setting, schedule=AT_ONCE)
@@ -107,7 +107,7 @@ def test_every_block_raises_the_bound(
     if way == "diagonal":
         monkeypatch.setattr(ridge, "DIRECT", 0)
     if way != "exact":
-        monkeypatch.setattr(states, "CHEAP", 0)
+        monkeypatch.setattr(features, "CHEAP", 0)
     rng = np.random.default_rng(2)
     state = learner(rng, setting, least_share=1e-14)
     climb = Climb(state)
@@ -117,7 +117,7 @@ def test_every_block_raises_the_bound(
             updates.refresh(state, name, some(rng, state, name), learn=False)
             climb.assert_no_lower(f"{name} rows")
             before = state.sides[name].regression
-            features.regress(state, name)
+            updates.regress(state, name)
             assert state.sides[name].regression is not before
             climb.assert_no_lower(f"{name} regression")
             state.sides[name].refresh()
@@ -125,7 +125,7 @@ def test_every_block_raises_the_bound(
             everyone = np.arange(state.stores[name].n_rows)
             updates.refresh_rows(state, name, everyone, False, None)
             climb.assert_no_lower(f"{name} all rows")
-            learnt = features.learn(state, name)
+            learnt = updates.learn_coefficients(state, name)
             assert not (learnt and way == "M alone")
             climb.note(name)
             updates.refresh_rows(state, name, everyone, False, None)
@@ -170,7 +170,7 @@ def test_a_regression_is_fitted_again_as_ratings_are_learnt() -> None:
         users, items, codes = (part[again] for part in pairs(state))
         absorb(state, users, items, codes, codes)
     assert state.sides["user"].regression is not fitted
-    learnt = 300 / (features.AGAIN * state.n_ratings)
+    learnt = 300 / (states.AGAIN * state.n_ratings)
     due_at = state.clocks.due_at["regression", "user"]
     assert state.seen < due_at <= state.seen + 300 / learnt
 
@@ -199,7 +199,7 @@ def test_what_features_say_follows_new_and_removed_ratings_and_rows(window: int)
         if window == -1 and step % 2:
             for name in SIDES:
                 store = state.stores[name]
-                features.regress(state, name)
+                updates.regress(state, name)
                 assert_consistent(state)
                 design = state.sides[name].regression.design
                 np.testing.assert_allclose(
@@ -262,13 +262,13 @@ def test_new_columns_say_nothing_until_the_regression_is_fitted_again() -> None:
     rng = np.random.default_rng(8)
     state = learner(rng, PLAIN)
     known = state.stores["item"].n_rows
-    updates.add_new_rows(state, "item", 2)
+    states.add_new_rows(state, "item", 2)
     before = state.stores["user"].chosen.copy()
     users = np.arange(8)
     codes = rng.integers(0, len(state.book), 8)
     absorb(state, users, np.full(8, known), codes, np.full(8, -1), learn=False)
     np.testing.assert_array_equal(state.stores["user"].chosen, before)
-    features.regress(state, "user")
+    updates.regress(state, "user")
     voice = state.stores["item"].voice
     assert np.abs(voice[known]).max() > 0.0
     assert np.abs(voice[known + 1]).max() == 0.0  # nobody has rated it
@@ -285,7 +285,7 @@ def test_features_of_a_row_can_be_given_anew() -> None:
     words = state.sides["user"].regression.coefficient_blocks
     np.testing.assert_allclose(state.stores["user"].base[[5, 3]], encoded @ words.given)
     assert_consistent(state)
-    features.regress(state, "user")
+    updates.regress(state, "user")
     assert_consistent(state)
     np.testing.assert_allclose(
         state.sides["user"].regression.design.matrix.toarray()[[5, 3], :2], encoded.toarray()
@@ -296,7 +296,7 @@ def test_beliefs_of_a_row_do_not_move_when_what_is_said_of_it_does() -> None:
     rng = np.random.default_rng(10)
     state = learner(rng, TIED)
     before = beliefs(state)["user"]
-    features.regress(state, "user")
+    updates.regress(state, "user")
     after = beliefs(state)["user"]
     there = before.share > 1e-6
     np.testing.assert_allclose(after.mean[there], before.mean[there], atol=1e-9)
@@ -308,7 +308,7 @@ def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
 ) -> None:
     """What rows have told counts there as well: the best diagonal C for that."""
     state = learner(np.random.default_rng(11), PLAIN)
-    monkeypatch.setattr(states, "CHEAP", 0)
+    monkeypatch.setattr(features, "CHEAP", 0)
     state.point("user")
     side = state.sides["user"]
     design, told = side.regression.design, side.regression.information

@@ -19,7 +19,7 @@ from hemf.batch.sweep import (
 )
 from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
-from hemf.online import jumps, sessions, updates
+from hemf.online import start, updates
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
@@ -62,13 +62,15 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
         sessions = state.ratings.sessions.of_ratings[name]
         lists[name] = part.indptr, part.indices, book.codes(values), sessions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hemf.online.jumps.ENOUGH", 0.0)
-        return jumps.adopt(
+        patch.setattr("hemf.online.state.ENOUGH", 0.0)
+        online = start.take_over(
             state.copy(), lists, book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE, rng=np.random.default_rng(0),
-            moods=OnlineMoods.adopt(moods, np.float64), passes=1,
+            moods=OnlineMoods.adopt(moods, np.float64),
         )  # fmt: skip
+        updates.pass_over(online)
+        return start.finish(online)
 
 
 def in_batch(online: OnlineState) -> BatchState:
@@ -180,7 +182,7 @@ def test_no_update_lowers_the_bound(setting: Setting, seed: int) -> None:
     for _ in range(6):
         updates.refresh(state, "user", rng.choice(n_users, 3, replace=False), learn=False)
         climb.assert_no_lower("users")
-        sessions.smooth_moods(state, rng.choice(n_users, 3, replace=False))
+        updates.smooth_moods(state, rng.choice(n_users, 3, replace=False))
         climb.assert_no_lower("some moods")
         again = rng.choice(state.n_ratings, 5, replace=False)
         users, items, codes = (part[again] for part in pairs(state))
@@ -189,7 +191,7 @@ def test_no_update_lowers_the_bound(setting: Setting, seed: int) -> None:
         climb.assert_no_lower("stream")
         absorb(state, users, items, codes, codes, times)
         climb.assert_no_lower("batch")
-        sessions.learn_moods(state)
+        updates.learn_moods(state)
         climb.assert_no_lower("all moods and their prior")
     assert climb.value > first
 
@@ -313,7 +315,7 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     for u, i, t in zip(users[:8], items[:8], times[:8], strict=True):
         assert at[int(u), int(i)] == t + 500
     # All of a rater's sittings have ratings once they have been smoothed.
-    sessions.learn_moods(state)
+    updates.learn_moods(state)
     order, _ = moods._chains()
     assert {int(s) for s in state.stores["user"].history.sittings()} == set(order.tolist())
 
@@ -384,7 +386,7 @@ def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool
     assert moods is not None
     closed = MoodPrior(persistence=0.5, variance=1e-5, extra=1e-5)
     moods.prior = closed
-    sessions.smooth_moods(state, np.arange(moods.n_raters))
+    updates.smooth_moods(state, np.arange(moods.n_raters))
     if moves:
         users, items, _ = pairs(state)
         sitting = state.stores["user"].history.sittings()
@@ -393,12 +395,12 @@ def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool
         absorb(state, users, items, codes, np.full(codes.size, -1), times_of(state), learn=False)
         moods.prior = closed
     climb = Climb(state)
-    sessions.learn_moods(state)
+    updates.learn_moods(state)
     climb.assert_no_lower("opened")
     opened = moods.prior.variance + moods.prior.extra
     assert (opened > 0.03) == moves
     assert moves or opened < 1e-3
-    sessions.learn_moods(state)
+    updates.learn_moods(state)
     climb.assert_no_lower("again")
     later = moods.prior.variance + moods.prior.extra
     assert later > opened if moves else later < 1e-3

@@ -14,7 +14,6 @@ from hemf.kernels.reference import online
 from hemf.model.rows import pack
 from hemf.online import state as states
 from hemf.online import updates
-from hemf.online.eviction import evict
 from hemf.online.state import OnlineState
 from hemf.online.store import RowStore
 from proofs.learners import (
@@ -102,7 +101,7 @@ def test_an_added_rating_taken_out_leaves_the_posterior_as_it_was(
         for side in SIDES:
             record(state, side, *pair, code)
         if window > 0:
-            evict(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
+            updates.evict(state, {side: (pair[[k]], np.array([1])) for k, side in enumerate(SIDES)})
 
     def take_out(pair: np.ndarray, code: int) -> None:
         for side in SIDES:
@@ -185,7 +184,7 @@ def test_rows_in_any_order_give_the_same_communities(setting: Setting, name: str
 
 
 def nbytes(store: RowStore) -> int:
-    return sum(array.nbytes for array in vars(store._arrays).values()) + store.history.nbytes
+    return sum(array.nbytes for array in store._arrays.values()) + store.history.nbytes
 
 
 @pytest.mark.parametrize("window", [0, 3])
@@ -238,7 +237,7 @@ def test_ratings_that_are_no_longer_new_to_either_row_are_summed_up() -> None:
     state = adopted(planted(np.random.default_rng(17), SETTINGS[0]), window=3)
     rng = np.random.default_rng(18)
     store, other = state.stores["user"], state.stores["item"]
-    updates.add_new_rows(state, "user", 4)
+    states.add_new_rows(state, "user", 4)
     i = store.n_rows - 1
     order, codes = rng.permutation(other.n_rows)[:8], rng.integers(0, len(state.book), 8)
     for j, code in zip(order, codes, strict=True):
@@ -277,7 +276,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         state.book.codes(np.float32([1, 2, 3]))
         for name in SIDES:
             record(state, name, order[:, 0], order[:, 1], [first, *later])
-        evict(
+        updates.evict(
             state,
             {name: np.unique(order[:, k], return_counts=True) for k, name in enumerate(SIDES)},
         )
@@ -285,7 +284,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         assert 0 in state.stores["item"].history.row(0)[0]
         before = np.array([-1])
         nought = np.array([0])
-        states.kernel(state, "recall_all")(nought, nought, states.rows(state, "user"), before)
+        states.kernel(state, "recall_all")(nought, nought, state.stores["user"].rows(), before)
         assert before.tolist() == [first]
         if first == 0:
             for name in SIDES:
@@ -308,7 +307,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_batch_says_how_many_pairs_were_not_rated_before(window: int) -> None:
     state = adopted(planted(np.random.default_rng(20), SETTINGS[0]), window=window)
-    updates.add_new_rows(state, "user", 1)
+    states.add_new_rows(state, "user", 1)
     new, count = state.stores["user"].n_rows - 1, state.n_ratings
     users, items = np.full(5, new), np.arange(5)
     assert absorb(state, users, items, np.zeros(5, np.int64), np.full(5, -1)) == 5
@@ -327,7 +326,7 @@ def test_a_batch_says_how_many_pairs_were_not_rated_before(window: int) -> None:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_row_that_lost_all_its_ratings_is_at_its_prior(window: int) -> None:
     state = adopted(planted(np.random.default_rng(21), SETTINGS[0]), window=window)
-    updates.add_new_rows(state, "user", 2)
+    states.add_new_rows(state, "user", 2)
     new, empty = state.stores["user"].n_rows - 2, state.stores["user"].n_rows - 1
     users, items = np.full(6, new), np.arange(6)
     codes = np.arange(6) % len(state.book)

@@ -17,7 +17,10 @@ from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse
 from hemf.model.rows import pack
 from hemf.online import jumps, updates
+from hemf.online import learner as steps
+from hemf.online import state as states
 from hemf.online.eviction import rotate_packed
+from hemf.online.learner import is_opening_due, open_directions
 from proofs.learners import assert_same_statistics, given, learner
 from proofs.problems import Setting
 
@@ -49,7 +52,7 @@ def started(history: str | int, ratings: Triples, n: int = 700) -> HeMF:
 
 
 def n_closed(model: HeMF) -> int:
-    return jumps._closed_directions(model.state_).shape[1]
+    return jumps.closed_directions(model.state_).shape[1]
 
 
 def table(values: np.ndarray) -> csr_array:
@@ -141,8 +144,8 @@ def test_what_more_ratings_show_is_learnt(
         return rmse(truth[2], model.predict(*truth[:2]))
 
     with_opening = error()
-    monkeypatch.setattr(updates, "GROWTH", np.inf)
-    monkeypatch.setattr(jumps, "ENOUGH", 0.0)
+    monkeypatch.setattr(steps, "GROWTH", np.inf)
+    monkeypatch.setattr(states, "ENOUGH", 0.0)
     without = error()
     assert with_opening < 0.8  # the noise alone has 0.7
     assert with_opening < 0.9 * without
@@ -165,12 +168,12 @@ def test_nothing_is_opened_where_nothing_is_closed_or_no_rating_is_kept() -> Non
     ratings = tastes()
     model = started("none", ratings)
     model.partial_fit(part(ratings, 700, 6000))
-    assert not updates.is_opening_due(model.state_)
+    assert not is_opening_due(model.state_)
     model = HeMF(n_factors=2, history="full", rng=0).fit(part(ratings, 0, 6000))
     model.partial_fit(part(ratings, 6000, 6001))
     assert n_closed(model) == 0
     before = copy.deepcopy(model.state_)
-    assert jumps.open_directions(model.state_) == 0
+    assert open_directions(model.state_) == 0
     np.testing.assert_array_equal(model.state_.stores["item"].mean, before.stores["item"].mean)
 
 
@@ -192,8 +195,8 @@ def test_statistics_are_what_rows_have_given_when_directions_were_opened(
     for name, store in state.stores.items():  # a direction that is closed
         store.mean[:, store.layout.factors[-1]] = 0.0
         updates.refresh(state, name, np.arange(0))
-    assert jumps._closed_directions(state).shape[1] == 1
-    jumps.open_directions(state)
+    assert jumps.closed_directions(state).shape[1] == 1
+    open_directions(state)
     for name in state.stores:
         assert_same_statistics(state.stores[name].statistics, given(state, name))
     opened = state.stores["user"].mean[:, state.stores["user"].layout.factors]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hemf import HeMF
-from hemf.online import eviction
+from hemf.online import eviction, updates
 
 
 def test_no_direction_is_stretched_beyond_measure(rng) -> None:
@@ -33,6 +33,6 @@ def test_a_direction_that_opens_does_not_blow_up_sums(rng) -> None:
     gram = state.stores["user"].gram
     gram[:] = 0.0
     gram[:, -1] = 1.0  # in that direction alone, and mostly of what was not known of it
-    eviction.rotate_sums(state, "item")
+    updates.rotate_sums(state, "item")
     stretch = float(gram[:, -1].max())
     assert 1.0 < stretch <= 1.001 * eviction.MAX_STRETCH**2

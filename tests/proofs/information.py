@@ -10,8 +10,9 @@ import numpy as np
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, update_side
 from hemf.model.regression import Design, Regression, implicit_blocks
-from hemf.online import features
+from hemf.online.features import extended
 from hemf.online.state import OnlineState
+from hemf.online.updates import current_design
 from proofs import slow_bound
 from proofs.learners import adopted, as_batch, belief, coarse, planted
 from proofs.problems import OTHER, Setting, tables
@@ -50,9 +51,9 @@ def now(state: OnlineState) -> BatchState:
     for name, side in batch.sides.items():
         assert side.regression is not None
         here = (state.stores[name].listed >= 0).any(axis=1)
-        design = features.design_now(state, name, here)
+        design = current_design(state, name, side.regression.design, here)
         leverage = state.stores[name].leverage
-        side.regression = features.extended(side.regression, design, leverage)
+        side.regression = extended(side.regression, design, leverage)
     return batch
 
 

@@ -16,7 +16,8 @@ from hemf.engines.threads import Threads
 from hemf.kernels.structures import Batch
 from hemf.model.communities import Statistics
 from hemf.model.rows import Layout, pack, unpack
-from hemf.online import jumps, updates
+from hemf.online import learner as learners
+from hemf.online import start, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
 from hemf.online.store import RatingBook
@@ -52,29 +53,30 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         lists[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jumps, "ENOUGH", 0.0)  # as it is, however few ratings there are
-        return jumps.adopt(
+        patch.setattr(states, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        online = start.take_over(
             state.copy(),
             lists,
             book,
             OnlineOptions(window=window, **{**EXACT, **options}),
             centre=CENTRE,
             rng=np.random.default_rng(seed),
-            passes=1,
         )
+        updates.pass_over(online)
+        return start.finish(online)
 
 
 def absorb(state: OnlineState, *ratings: Any, learn: bool = True) -> int:
     """Learn a batch of ratings, and make the jumps that are due."""
     n_new = updates.apply_batch(state, *ratings, learn=learn)
-    jumps.make_due(state, learn=learn)
+    learners.make_due(state, learn=learn)
     return n_new
 
 
 def predict_then_learn(state: OnlineState, *ratings: Any) -> tuple[Any, Any]:
     """Learn ratings one after the other, and make the jumps that are due."""
     learnt = updates.apply_stream(state, *ratings)
-    jumps.make_due(state)
+    learners.make_due(state)
     return learnt
 
 
@@ -196,7 +198,7 @@ def record(
     states.kernel(state, "record_all")(
         Batch(rows[name], rows[OTHER[name]], codes, before, np.zeros(0, np.int64)),
         *states.pair(state, name), states.rules(state), state.options.forgetting[name],
-        np.zeros(codes.size, np.int64), states.outer(state),
+        np.zeros(codes.size, np.int64), state.stores["user"].outer(),
     )  # fmt: skip
 
 
@@ -206,7 +208,7 @@ def solve(state: OnlineState, name: str, rows: Any) -> None:
     common = states.shared(state, name)
     states.kernel(state, "refresh_all")(
         np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, states.rules(state),
-        states.scratch(state, name, own, common),
+        state.stores[name].scratch(own, common),
     )  # fmt: skip
 
 
@@ -257,12 +259,12 @@ def batch_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct pairs that are rated, anew or for the first time, and some rows nobody knew."""
     for name in SIDES:
-        updates.add_new_rows(state, name, int(rng.integers(0, 2)))
+        states.add_new_rows(state, name, int(rng.integers(0, 2)))
     shape = [state.stores[name].n_rows for name in SIDES]
     users, items = np.divmod(rng.choice(shape[0] * shape[1], n, replace=False), shape[1])
     codes = rng.integers(0, len(state.book), n)
     before = np.full(n, -1)
-    states.kernel(state, "recall_all")(users, items, states.rows(state, "user"), before)
+    states.kernel(state, "recall_all")(users, items, state.stores["user"].rows(), before)
     codes[(before >= 0) & (rng.random(n) < 0.3)] = -1
     return users, items, codes, before
 

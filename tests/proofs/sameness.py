@@ -14,7 +14,7 @@ from hemf import HeMF
 from hemf.data.vocabulary import Vocabulary
 from hemf.model.state import FittedModel
 from hemf.online.moods import OnlineMoods
-from hemf.online.store import History, RatingBook, RowArrays, RowStore
+from hemf.online.store import History, RatingBook, RowStore
 
 CALLS = {"journal", "lock", "prepared"}
 """Attributes that are of calls rather than of a model."""
@@ -90,7 +90,6 @@ def _content(thing: Any) -> dict[str, Any]:
     if isinstance(thing, RowStore):
         own = {name: value for name, value in vars(thing).items() if name not in FOUND}
         return {**own, "_arrays": None, "arrays": thing.in_use()}
-    assert not isinstance(thing, RowArrays)
     if isinstance(thing, History):
         lists = [thing.row(row) for row in range(thing.n_rows)]
         sittings = thing.sittings()

@@ -350,14 +350,14 @@ def is_free(model: HeMF) -> bool:
 
 def make_rare_steps_frequent(patch: Any) -> None:
     """Let small models do what otherwise takes thousands of ratings; ``patch`` sets attributes."""
-    from hemf.online import clocks, communities, jumps, updates
+    from hemf.online import clocks, communities, jumps, learner
 
     patch(clocks, "EVERY", {**clocks.EVERY, "rotation": 0.3})
     patch(clocks, "MIN_REFRESHES", {"search": 10})
-    patch(updates, "GROWTH", 1.05)
+    patch(learner, "GROWTH", 1.05)
     patch(jumps, "CLOSED", 0.6)
-    patch(updates, "EXPLAINED", 0.0)
-    patch(updates, "FIRST_RESTART", 20)
+    patch(learner, "EXPLAINED", 0.0)
+    patch(learner, "FIRST_RESTART", 20)
     patch(communities, "MIN_SPLIT_ROWS", 2)
     gains = communities.split_gains
 

@@ -1,4 +1,4 @@
-"""Ratings that leave a bounded history, and the sums that are kept of them.
+"""Sums that are kept of ratings which have left a bounded history.
 
 A rating is evicted when it is among the newest of neither its user nor its item.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf._typing import OTHER, SIDES, Array, Float64Array, Int32Array, Int64Array
+from hemf._typing import Array, Float64Array, Int64Array
 from hemf.model.rows import lower_triangle, pack, unpack
-from hemf.online.state import OnlineState, keep, keep_evicted, kernel, outer, pair, rules
-from hemf.online.store import History, RowStore, row_of_each
+from hemf.online.store import RowStore
 
 ROUNDING = 100  # units in the last place that may be off after many sums
 MAX_STRETCH = 2.0  # of a direction, each time that sums are rotated
@@ -19,78 +18,8 @@ REPEATED_LONG = 250.0  # the same, where pairs are rated repeatedly
 ROTATION_RIDGE = 1e-4  # of the mean square of factors; without evidence, they stay
 
 
-def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
-    """Evict ratings that are replaced by newer ones, and add them to the sums."""
-    for name in SIDES:
-        keep_evicted(state, name, *added[name])
-        kernel(state, "evict_all")(
-            *added[name], *pair(state, name), rules(state),
-            state.options.forgetting[name], state.options.forgetting[OTHER[name]],
-            outer(state),
-        )  # fmt: skip
-
-
-def evict_all(state: OnlineState) -> None:
-    """Evict all ratings that a bounded history does not keep.
-
-    Where there are plenty of ratings, the factors that they are summed up with are good, and later
-    ratings of the same pairs need not replace them.
-    """
-    renewal, state.renewal = state.renewal, 0.0  # none of these replaces another
-    _evict_all(state)
-    state.renewal = 0.0 if state.has_plenty else renewal
-
-
-def _evict_all(state: OnlineState) -> None:
-    from hemf.kernels.structures import Batch
-
-    none = np.zeros(0, np.int64)
-    listed = {name: store.history.to_rows() for name, store in state.stores.items()}
-    rows, is_old, order = {}, {}, {}
-    for name, (indptr, indices, _) in listed.items():
-        rows[name], order[name] = by_pair(name, indptr, indices)
-        newer = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(indices.size)
-        is_old[name] = newer > state.window
-    is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
-    sittings = {name: store.history.sittings() for name, store in state.stores.items()}
-    for name, (_, indices, codes) in listed.items():
-        gone = np.empty_like(is_gone)
-        gone[order[name]] = is_gone
-        store = state.stores[name]
-        kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
-        seats = sittings[name] if store.history.has_sittings else None
-        store.history = History.from_rows(
-            np.concatenate([[0], np.cumsum(kept)]),
-            indices[~gone],
-            codes[~gone],
-            None if seats is None else seats[~gone],
-        )
-        state.even_codes()
-        kernel(state, "settle_all")(
-            Batch(
-                rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
-                codes[gone].astype(np.int64), none,
-                none if seats is None else seats[gone].astype(np.int64),
-            ), *pair(state, name), rules(state), state.options.forgetting[name], outer(state),
-        )  # fmt: skip
-    if state.moods is not None:
-        state.moods.leave_latest()
-        state.moods.compact([store.history for store in state.stores.values()])
-
-
-def by_pair(name: str, indptr: Int64Array, others: Int32Array) -> tuple[Int64Array, Int64Array]:
-    """Return the row of each entry of a side's lists, and the order of entries by user and item.
-
-    >>> rows, order = by_pair("item", np.array([0, 2, 3]), np.array([1, 0, 0]))
-    >>> rows.tolist(), order.tolist()
-    ([0, 0, 1], [1, 2, 0])
-    """
-    rows = row_of_each(indptr)
-    return rows, np.lexsort((others, rows) if name == "user" else (rows, others))
-
-
-def rotate_sums(state: OnlineState, name: str) -> None:
-    """Rotate the other side's sums as the factors of this side move, if that is due.
+def rotation(store: RowStore, sums: RowStore) -> Float64Array | None:
+    """Return M, by which ``sums`` of the other side follow the factors of a side; None is 1.
 
     An evicted rating was summed with the factors of its time. While directions open and rotate,
     the current factors of all rows are approximately a linear map of those: n ≈ M n'. M is found
@@ -102,30 +31,22 @@ def rotate_sums(state: OnlineState, name: str) -> None:
     delays that. So sums follow a part 1 - f of a move, and f grows to 1 with the number of
     refreshes. Short streams learn faster without friction.
     """
-    store = state.stores[name]
-    if not state.clocks.due("rotation", name):
-        return
-    state.clocks.done("rotation", name)
     mean = store.mean.astype(np.float64)
     before, store.rotated_means = store.rotated_means, mean
     if before is None or not before.shape[0]:
-        return
+        return None
     n = before.shape[0]
     weight = store.count[:n, None]
     square = before.T @ (weight * before)
     if not np.trace(square) > 0.0:
-        return  # nothing was there that could have moved
+        return None  # nothing was there that could have moved
     ridge = ROTATION_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = limit_stretch((product + ridge) @ np.linalg.inv(square + ridge))
-    sums = state.stores[OTHER[name]]
     is_repeated = float(sums.settled.mean()) > store.n_rows
     refreshes = store.refreshes / store.n_rows
     friction = min(refreshes / (REPEATED_LONG if is_repeated else LONG), 1.0) ** 2
-    move += friction * (np.eye(move.shape[0]) - move)
-    keep(state, OTHER[name], only=("gram", "moment"))
-    sums.moment[:] = sums.moment @ move.T
-    rotate_packed(sums.gram, move.astype(sums.gram.dtype))
+    return np.asarray(move + friction * (np.eye(move.shape[0]) - move))
 
 
 def limit_stretch(move: Float64Array) -> Float64Array:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from hemf._checks import (
-    check_range,
-    check_rng,
-)
-from hemf._options import ALL, MAX_PARTS, FitOptions, OnlineOptions
+from hemf._checks import check_range, check_rng
+from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
-from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
-from hemf.engines.threads import Sessions, one_blas_thread
+from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
-from hemf.online import jumps, updates
+from hemf.online import jumps, start, updates
+from hemf.online.clocks import FIRST_RESTART
 from hemf.online.features import More, read_more
-from hemf.online.journal import (
-    Journal,
-    ModelHolder,
-    generator_state,
-    mappings_of,
-    uninterrupted,
-)
-from hemf.online.moods import OnlineMoods
-from hemf.online.record import Fit, Learner
+from hemf.online.journal import Journal, ModelHolder, generator_state, mappings_of, uninterrupted
+from hemf.online.record import Fit
 from hemf.online.requests import (
     Arrivals,
     check_distance,
@@ -48,74 +39,26 @@ from hemf.online.requests import (
     read_removed,
     warn_far,
 )
-from hemf.online.state import OnlineState, is_ready, make_ready, mean_covariance, savepoint
-from hemf.online.store import RatingBook
+from hemf.online.state import (
+    Learner,
+    OnlineState,
+    add_new_rows,
+    mean_covariance,
+    recall,
+    savepoint,
+)
 
-MAX_PREPARED = 2**29  # bytes that a fit may take to make the first partial_fit a fast one
-MARGIN = 4  # times that must be available
-BYTES_OF_RATING = 12  # on record on both sides, see `hemf.online.store`
-
-
-def prepare(
-    fitted: BatchState,
-    data: Ratings,
-    centre: float,
-    options: OnlineOptions,
-) -> Learner | None:
-    """Return the state that the first `partial_fit` starts from, made at the end of a fit.
-
-    Sorting the ratings and storing the contributions of rows takes time that grows with the
-    ratings. It is left to the first call of `partial_fit`, and None is returned, if it would take
-    more than `MAX_PREPARED` bytes or much of the available memory, or if its kernels would have to
-    be compiled.
-    """
-    size, there = _online_bytes(fitted), available_bytes()
-    if size > MAX_PREPARED or (there is not None and MARGIN * size > there):
-        return None
-    if not is_ready(options, fitted.sides["user"].moments.mean.dtype):
-        return None
-    try:
-        ready = adopted(fitted, data, centre, options)
-    except MemoryError:
-        return None
-    make_ready(ready.state)
-    return ready
-
-
-def _online_bytes(fitted: BatchState) -> int:
-    """Estimate the memory of a learner: the ratings on both sides, and the rows."""
-    size = BYTES_OF_RATING * fitted.n_ratings
-    for side in fitted.sides.values():
-        parts = min(MAX_PARTS, side.n_communities)
-        row = side.moments.mean.shape[1] + (1 + parts) * side.moments.second.shape[1]
-        size += side.n_rows * row * side.moments.mean.itemsize
-    return int(size)
-
-
-def adopted(fitted: BatchState, data: Ratings, centre: float, options: OnlineOptions) -> Learner:
-    """Return a state that continues from a fit, and the ids of its rows; the fit is unchanged.
-
-    The caller replaces its random generator.
-    """
-    book, moods = RatingBook(), None
-    if fitted.moods is not None:
-        moods = OnlineMoods.adopt(fitted.moods, fitted.sides["user"].moments.mean.dtype)
-    with one_blas_thread():
-        state = jumps.adopt(
-            fitted,
-            _by_age(data, book, fitted),
-            book,
-            options,
-            centre=centre,
-            rng=np.random.default_rng(0),
-            moods=moods,
-        )
-    # Copies, and without ids that were added since the fit.
-    users, items = (
-        Vocabulary(data.users.ids[: data.n_users]),
-        Vocabulary(data.items.ids[: data.n_items]),
-    )
-    return Learner(state, users, items)
+RESTART_PASSES = 5  # over all rows, before a new state is compared with the current one
+MAX_HELD_BACK = 2000  # ratings that jumps are judged by
+SURE = 2  # passes of a state without a jump
+OPENING_PASSES = 10  # over all rows, at most, until directions that were opened pay
+AGAIN = 2.0  # of the ratings since a wider prior was rejected, until it is tried again
+WIDEN_PASSES = 30  # over all rows, in which closed directions come back; it is judged after
+MIN_WIDEN_PASSES = 10
+# A stream that started without a fit restarts as its ratings double, until there are enough.
+LAST_RESTART = 100_000
+GROWTH = 1.25  # of the ratings between two times that directions are opened
+EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
 
 
 def suits(prepared: Learner, wanted: OnlineOptions) -> bool:
@@ -126,31 +69,6 @@ def suits(prepared: Learner, wanted: OnlineOptions) -> bool:
         and options.counts_repeats == wanted.counts_repeats
         and options.forgetting == wanted.forgetting
     )
-
-
-def _by_age(data: Ratings, book: RatingBook, fitted: BatchState) -> dict[str, tuple[Any, ...]]:
-    """Each side's ratings as compressed rows of codes, oldest first where times are known.
-
-    With moods, the session of each rating is added.
-    """
-    users, items, values = data.triples()
-    codes = book.codes(values)
-    times = np.zeros(values.size, np.int64) if data.timestamps is None else data.timestamps
-    sessions = None
-    if fitted.moods is not None:
-        sessions = Sessions.of(data.by_user, times).of_ratings["user"]
-    tables: dict[str, tuple[Any, ...]] = {}
-    for name, own, other, n in (
-        ("user", users, items, data.n_users),
-        ("item", items, users, data.n_items),
-    ):
-        order = np.lexsort((times, own))
-        indptr = np.zeros(n + 1, np.int64)
-        np.cumsum(np.bincount(own, minlength=n), out=indptr[1:])
-        tables[name] = indptr, other[order], codes[order]
-        if sessions is not None:
-            tables[name] = *tables[name], sessions[order]
-    return tables
 
 
 # ------------------------------------------------------------------------------------------------
@@ -205,7 +123,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
         if prepared is None or not suits(prepared, options):
             state = fit.model.state
             assert isinstance(state, BatchState)
-            prepared = adopted(state, fit.model.ratings, fit.model.mean, options)
+            prepared = start.adopted(state, fit.model.ratings, fit.model.mean, options)
         _keep(prepared, journal)
         prepared.state.rng = rng
         return prepared
@@ -217,7 +135,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
         centre, unit = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     if not unit > 1e-12 * max(1.0, abs(centre)):  # more than float64 rounds
         unit = abs(centre) / 3.0 or 1.0  # a single rating: of stars, about their spread
-    state = jumps.begin(settings.fit, options, centre=centre, unit=unit, rng=rng)
+    state = start.begin(settings.fit, options, centre=centre, unit=unit, rng=rng)
     return Learner(state, Vocabulary(), Vocabulary())
 
 
@@ -401,9 +319,7 @@ def partial_fit(
         when = times
         errors = _forecast_errors(state, user_rows, item_rows, values)
         if state.options.counts_repeats and state.window != 0 and is_given.any():
-            listed = updates.recall(
-                state, user_rows[is_given], item_rows[is_given], before[is_given]
-            )
+            listed = recall(state, user_rows[is_given], item_rows[is_given], before[is_given])
             old[is_given] = np.where(listed >= 0, listed, old[is_given])
         if taken is not None:
             user_rows = np.concatenate([taken.users, user_rows])
@@ -411,7 +327,7 @@ def partial_fit(
             codes = np.concatenate([np.full(taken.users.size, -1, np.int64), codes])
             gone = taken.codes(state.book)
             if state.options.counts_repeats and state.window != 0:
-                listed = updates.recall(state, taken.users, taken.items, taken.values)
+                listed = recall(state, taken.users, taken.items, taken.values)
                 gone = np.where(listed >= 0, listed, gone)
             old = np.concatenate([gone, old])
             if times is not None:  # the times of removed ratings are not needed
@@ -419,8 +335,7 @@ def partial_fit(
         if codes.size:
             with finite(state):
                 updates.apply_batch(state, user_rows, item_rows, codes, old, when)
-                if updates.is_jump_due(state):
-                    jumps.make_due(state)
+                make_due(state)
         warning = updates.watch_errors(state, errors)
         return updated(fit, learner, options, values, given)
 
@@ -499,8 +414,7 @@ def predict_then_learn(
             forecasts, ticks = updates.apply_stream(
                 state, rows["user"], rows["item"], codes, None if times is None else times[part]
             )
-            if updates.is_jump_due(state):
-                jumps.make_due(state)
+            make_due(state)
         expected_ = centre + unit * forecasts
         is_known = updates.is_known(state, rows["user"], rows["item"])
         errors = (values[part].astype(np.float64) - expected_)[is_known] ** 2
@@ -623,7 +537,7 @@ def _numbered(state: OnlineState, name: str, ids: Vocabulary, coded: CodedIds | 
     if coded is None:
         return np.empty(0, np.int64)
     rows = ids.add_coded(coded).astype(np.int64)
-    updates.add_new_rows(state, name, len(ids) - state.stores[name].n_rows)
+    add_new_rows(state, name, len(ids) - state.stores[name].n_rows)
     return rows
 
 
@@ -641,6 +555,172 @@ def _is_empty(ratings: Any) -> bool:
         return not isinstance(ratings, str) and len(ratings) == 0
     except TypeError:  # sparse matrices and what else has no length
         return False
+
+
+# -- jumps ---------------------------------------------------------------------------------------
+
+
+def make_due(state: OnlineState, *, learn: bool = True) -> None:
+    """End buffering and, with ``learn``, restart, widen the prior or open directions, where due."""
+    if is_buffer_full(state):
+        end_buffering(state)
+    if not learn:
+        return
+    if is_young(state):
+        if state.clocks.due("restart"):
+            start_again(state)
+    else:
+        if state.clocks.due("widening"):
+            widen_priors(state)
+        if is_opening_due(state):
+            open_directions(state)
+
+
+def is_buffer_full(state: OnlineState) -> bool:
+    """Whether a bounded history has kept enough ratings to evict some."""
+    return state.is_buffering and state.n_ratings > state.options.buffer
+
+
+def is_young(state: OnlineState) -> bool:
+    """Whether a stream started without a fit, is still short, and lists all its ratings.
+
+    Until then it restarts each time its ratings have doubled.
+    """
+    if state.fit is None or not state.is_complete or state.seen >= LAST_RESTART:
+        return False
+    return not state.has_plenty
+
+
+def is_opening_due(state: OnlineState) -> bool:
+    """Whether there are enough new ratings to search for closed directions."""
+    clocks = state.clocks
+    if state.window == 0 or state.options.evb is None or is_young(state):
+        return False
+    if state.seen < clocks.due_at.get(("directions", ""), 0.0):
+        return False
+    if state.has_plenty:  # repeated ratings of the same pairs are no test either
+        return False
+    opened_at = max(clocks.ratings.get("directions", 0), FIRST_RESTART)
+    missing = GROWTH * opened_at - state.n_ratings
+    if missing > 0:
+        clocks.schedule("directions", state.seen + missing)  # no need to count all of them before
+    return missing <= 0 and state.noise >= EXPLAINED
+
+
+def end_buffering(state: OnlineState) -> None:
+    """Evict from now on what the history does not keep.
+
+    With many ratings for each unknown, rows and priors are brought to their optimum before, as sums
+    are corrected only slowly. With few, that would close directions which later ratings need.
+    """
+    if state.has_plenty:
+        updates.converge(state)
+    state.is_buffering = False
+    for store in state.stores.values():
+        store.begin_sums()
+    start.evict_all(state)
+    state.set_total()
+    for name in SIDES:
+        state.point(name)
+
+
+def start_again(state: OnlineState) -> None:
+    """Restart from all ratings on record, and keep the result if it is better."""
+
+    def jump(trial: OnlineState) -> bool:
+        fresh = start.restart(trial)
+        if fresh is None:
+            return False
+        if fresh.moods is not None:
+            updates.learn_moods(fresh)
+        fresh.clocks.seen = trial.seen
+        jumps.take(trial, fresh)
+        return True
+
+    try_jump(state, jump, passes=RESTART_PASSES)
+    state.clocks.schedule("restart", 2 * state.seen)
+
+
+# docs/model.md#jumps
+def try_jump(
+    state: OnlineState, jump: Callable[[OnlineState], bool], *, passes: int, at_least: int = SURE
+) -> bool:
+    """Try a jump on a copy, and return whether it is kept.
+
+    ``jump`` changes a state, but not the ratings on record, and returns whether there was anything
+    to change. All rows are updated ``at_least`` so many times before the jump is judged, and up to
+    ``passes`` times until it is better.
+    """
+    control, held_back = without_some(state)
+    trial = jumps.copied(control)
+    if not jump(trial):
+        return False
+    now = -np.inf
+    for number in range(passes):
+        updates.pass_over(trial)
+        if number < SURE:
+            updates.pass_over(control)
+        if number < min(at_least, passes) - 1:
+            continue
+        if jumps.pays(trial, control, held_back):
+            if held_back.size:  # once more, with the ratings that were held back
+                trial = jumps.copied(state)
+                jump(trial)
+                for _ in range(number + 1):
+                    updates.pass_over(trial)
+            jumps.take(state, trial)
+            return True
+        last, now = now, jumps.worth(trial, held_back)
+        missing = jumps.worth(control, held_back) - now
+        if number > at_least and missing > (passes - 1 - number) * max(now - last, 0.0):
+            return False  # at this pace it will not get there
+    return False
+
+
+def without_some(state: OnlineState) -> tuple[OnlineState, Int64Array]:
+    """Return a copy without some recent ratings, and these ratings: user, item and code.
+
+    No rating is left out where they would be too few to compare predictions.
+    """
+    pairs = state.recent[:, 0] * state.stores["item"].n_rows + state.recent[:, 1]
+    last = np.unique(pairs[::-1], return_index=True)[1]
+    held_back = state.recent[::-1][last]
+    most = min(MAX_HELD_BACK, state.n_ratings // 10)
+    trial = jumps.copied(state)
+    if most < updates.MIN_RECENT or held_back.shape[0] < updates.MIN_RECENT:
+        return trial, np.zeros((0, 3), np.int64)
+    for store in trial.stores.values():
+        store.history = copy.deepcopy(store.history)
+    if held_back.shape[0] > most:
+        held_back = held_back[np.sort(trial.rng.choice(held_back.shape[0], most, replace=False))]
+    users, items, codes = np.ascontiguousarray(held_back.T)
+    updates.apply_batch(trial, users, items, np.full(codes.size, -1), codes, learn=False)
+    return trial, held_back
+
+
+def open_directions(state: OnlineState) -> int:
+    """Try to open the directions that the ratings on record support; return how many are kept."""
+    state.clocks.ratings["directions"] = state.n_ratings
+    if not jumps.closed_directions(state).shape[1]:
+        return 0
+    opened = 0
+
+    def jump(trial: OnlineState) -> bool:
+        nonlocal opened
+        opened = jumps.open_closed(trial)
+        return opened > 0
+
+    return opened if try_jump(state, jump, passes=OPENING_PASSES) else 0
+
+
+def widen_priors(state: OnlineState) -> bool:
+    """Try a wider prior on both sides, and keep it if it is better."""
+    jump = jumps.widen_unclear
+    if try_jump(state, jump, passes=WIDEN_PASSES, at_least=MIN_WIDEN_PASSES):
+        state.clocks.schedule("widening", None)
+        return True
+    state.plan_widening(AGAIN)
+    return False
 
 
 # -- features ------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ have moved since, so that the bound can be computed at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ import numpy.typing as npt
 from hemf._arrays import with_room
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, mood_at
-from hemf.online.journal import Undo, content_of, restore, rows_of
 
 if TYPE_CHECKING:
     from hemf.kernels.structures import Sittings
@@ -121,42 +121,29 @@ class OnlineMoods:
         """Whether there is room for n more sessions."""
         return bool(self.used[0] + n <= self.time.size)
 
-    def keep(self, raters: Int64Array | None = None) -> Undo:
-        """Return a function that restores the sessions of these raters, or all."""
-        n, every = int(self.used[0]), self.n_raters
-        of_sessions, of_raters = [self.table, self.moods, self.links], [self.last, self.smoothed]
-        if raters is None:
-            whole = *(array[:n] for array in (*of_sessions, self.time)), self.used
-            return content_of(*whole, *(array[:every] for array in of_raters))
+    def sessions_of(self, raters: Int64Array) -> Int64Array:
+        """Return the sessions of these raters, in any order."""
         at = _columns()
         chain = latest = self.last[raters]
         while (latest := latest[latest >= 0]).size:
             latest = self.links[latest, at.EARLIER]
             chain = np.concatenate([chain, latest])
-        rows, used = rows_of(of_sessions, chain[chain >= 0].astype(np.int64)), content_of(self.used)
-        own = rows_of(of_raters, raters)
+        return chain[chain >= 0].astype(np.int64)
 
-        def undo() -> None:
-            rows()
-            own()
-            used()
-
-        return undo
-
-    def mark(self) -> Undo:
+    def mark(self) -> Callable[[], None]:
         """Return a function that restores all but the content of sessions.
 
         Raters added in the meantime are removed.
         """
-        own, n, used = vars(self).copy(), self.n_raters, content_of(self.used)
-        last, smoothed = self.last, self.smoothed
+        before, n_used = vars(self).copy(), int(self.used[0])
 
         def undo() -> None:
+            n = before["n_raters"]
             if self.n_raters > n:
-                last[n : self.n_raters] = -1
-                smoothed[n : self.n_raters] = 0
-            used()
-            restore(vars(self), own)
+                before["last"][n : self.n_raters] = -1
+                before["smoothed"][n : self.n_raters] = 0
+            before["used"][0] = n_used
+            vars(self).update(before)
 
         return undo
 
@@ -321,6 +308,16 @@ class OnlineMoods:
         squares = share**2 * ((rest - level[there]) ** 2 + spread[there])
         total += 0.5 * float(np.sum(squares / prior.extra - share - np.log1p(-share)))
         return total
+
+
+@cache
+def no_sessions(dtype: np.dtype[Any]) -> Sittings:
+    """Return the argument of kernels without moods."""
+    from hemf.kernels.structures import Sittings
+
+    none = OnlineMoods.none(dtype)
+    arrays = {name: getattr(none, name)[:0] for name in Sittings._fields if name != "prior"}
+    return Sittings(**arrays, prior=np.zeros(0))
 
 
 def _gaussian(apart: Float64Array, variance: Float64Array, prior: Float64Array | float) -> float:

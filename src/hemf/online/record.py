@@ -1,4 +1,4 @@
-"""Results of learning: the online state with its ids, the whole fit, and the batches applied."""
+"""Results of learning: the whole fit, and the batches applied."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-import numpy as np
-
-from hemf._typing import Array
 from hemf.batch.callbacks import SweepReport
-from hemf.data.ratings import Ratings, average_duplicates
-from hemf.data.vocabulary import Vocabulary
 from hemf.model.state import FittedModel
-from hemf.online.state import OnlineState
+from hemf.online.state import Learner
 
 KEPT = 1000
 """How many batches a model remembers; the oldest are forgotten, and would be applied again."""
@@ -44,36 +39,6 @@ def find(batches: Sequence[Batch], id: str) -> Batch | None:
 def remember(batches: Sequence[Batch], new: Batch) -> tuple[Batch, ...]:
     """Return the batches with one more, the oldest left out where there are too many."""
     return (*batches, new)[-KEPT:]
-
-
-@dataclass
-class Learner:
-    """A state that learns, and the ids of its rows."""
-
-    state: OnlineState
-    users: Vocabulary
-    items: Vocabulary
-    _table: Ratings | None = None
-    _table_of: int = -1
-
-    @property
-    def ratings(self) -> Ratings:
-        """The ratings in the history, which need not be all that were learnt."""
-        if self._table is None or self._table_of != self.state.changes:
-            state = self.state
-            history = state.stores["user"].history
-            indptr, items, codes = history.to_rows()
-            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
-            values: Array = state.book.values[codes]
-            times = None if state.moods is None else state.moods.time[history.sittings()]
-            exact = state.stores["user"].mean.dtype == np.float64
-            if state.options.counts_repeats:
-                users, items, values, times = average_duplicates(users, items, values, times)
-            self._table = Ratings.from_rows(
-                self.users, self.items, (users, items, values), times, exact=exact
-            )
-            self._table_of = state.changes
-        return self._table
 
 
 @dataclass(frozen=True, eq=False)

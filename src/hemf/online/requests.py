@@ -17,9 +17,8 @@ from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.online.clocks import is_far
-from hemf.online.state import OnlineState
+from hemf.online.state import OnlineState, add_new_rows, recall
 from hemf.online.store import RatingBook
-from hemf.online.updates import add_new_rows, recall
 
 
 def check_possible(known: tuple[float, float] | None, called: str, values: Array) -> None:

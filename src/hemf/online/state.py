@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, vstack
+from scipy.sparse import csr_array, vstack
 
 from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import (
@@ -27,14 +27,17 @@ from hemf._typing import (
     Int32Array,
     Int64Array,
 )
-from hemf.model import regression as ridge
+from hemf.data.ratings import Ratings, average_duplicates
+from hemf.data.vocabulary import Vocabulary
 from hemf.model.communities import Prior
-from hemf.model.regression import RATED, Design, Regression, UnknownFeatures
+from hemf.model.moods import ROUNDS, MoodSums, learn_mood_prior
+from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
 from hemf.model.side import OnlineShift, Side, bound_terms, expected_row, newcomer_moments
 from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
-from hemf.online.journal import Journal, content_of, generator_state, mappings_of
-from hemf.online.moods import OnlineMoods
+from hemf.online.features import RowFeatures, variance_solver
+from hemf.online.journal import Journal, content_of, generator_state, mappings_of, rows_of
+from hemf.online.moods import OnlineMoods, no_sessions
 from hemf.online.store import (
     ALL_ARRAYS,
     PLACE,
@@ -44,11 +47,12 @@ from hemf.online.store import (
     Kernel,
     RatingBook,
     RowStore,
+    copy_rows_kernel,
     distinct,
 )
 
 if TYPE_CHECKING:
-    from hemf.kernels.structures import Outer, Rows, Rules, Scratch, Shared, Sittings
+    from hemf.kernels.structures import Rows, Rules, Shared, Sittings
 
 
 WIDE = 1.0  # variance of factors under the wide prior
@@ -56,76 +60,14 @@ BLOCK = 1000  # ratings of a stream between updates of the communities
 MAX_ROUNDING = 1e-6  # of the total of all errors
 PLENTY = 20.0  # ratings for each unknown
 RENEWAL = 1.0  # of sums that began with poor factors
-CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found again each time
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
 PATIENCE = {"user": 0.0, "item": 0.05}  # share of new ratings above which a row is refreshed
 UNLISTED = 2.0  # times as many without history: a refresh learns from these alone
-
-
-@dataclass
-class RowFeatures:
-    """Given features of one side's rows, and their average effect for new rows."""
-
-    given: csr_array
-    """Of the first rows, (rows, G); those after them have none."""
-    rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
-    """Average effect of all features, and of those that ratings make; see the clock "rests"."""
-    waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    """Rows that have not been refreshed yet."""
-    later: dict[int, csr_array] = field(default_factory=dict)
-    """Features that were given for rows since; see `together`."""
-
-    def joined(self, n_rows: int) -> csr_array:
-        """Return the features of all rows as one table."""
-        if not self.later and self.given.shape[0] >= n_rows:
-            return self.given
-        old, shape = coo_array(self.given), (n_rows, self.given.shape[1])
-        rows = np.array(sorted(self.later), np.int64)
-        kept = ~np.isin(old.row, rows)
-        own, columns, values = [old.row[kept]], [old.col[kept]], [old.data[kept]]
-        if rows.size:
-            new = coo_array(vstack([self.later[row] for row in rows.tolist()]))
-            own, columns = [*own, rows[new.row]], [*columns, new.col]
-            values = [*values, new.data.astype(old.dtype)]
-        place = np.concatenate(own), np.concatenate(columns)
-        return csr_array(coo_array((np.concatenate(values), place), shape=shape))
-
-    def together(self, n_rows: int) -> csr_array:
-        """Hold the features of all rows as one table, and return it."""
-        self.given, self.later = self.joined(n_rows), {}
-        return self.given
-
-    def of(self, row: int) -> csr_array | None:
-        """Return the features of one row, if it has any."""
-        known = self.given.shape[0]
-        own = self.later.get(row)
-        if own is None and row < known and self.given.indptr[row] < self.given.indptr[row + 1]:
-            own = self.given[row : row + 1]
-        return own if own is not None and own.nnz else None
-
-
-def feature_tables(sides: dict[str, Side], name: str) -> list[str]:
-    """Return which tables of a side's rows features need, see `hemf.online.store`."""
-    own, other = sides[name].regression, sides[OTHER[name]].regression
-    tables = [] if own is None else ["shift", "base"]
-    if own is not None and RATED in own.design.names:
-        tables.append("chosen")
-    if other is not None and RATED in other.design.names:
-        tables.append("voice")
-    return tables
-
-
-def is_exact(design: Design) -> bool:
-    """Whether C is found again with each regression, as in a batch fit."""
-    smaller = min(design.n_rows, design.n_columns)
-    return smaller <= CHEAP or smaller > ridge.DIRECT
-
-
-def variance_solver(regression: Regression) -> ridge.Solver | None:
-    """Return an inexpensive solver for C; None is the regression's own solver."""
-    if is_exact(regression.design):
-        return None
-    return ridge.Iterative(regression.design.weighted(regression.information))
+MARGIN = 0.5  # standard errors by which recent ratings must be predicted better
+ENOUGH = 3.0  # ratings for each unknown; with fewer, ratings are scarce
+WIDEN_GROWTH = 1.1  # of the ratings since the fit, until a wider prior is tried
+AGAIN = 0.25  # ratings learnt, for each on record, after which a regression is fitted again
+GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
 
 
 @dataclass
@@ -215,6 +157,13 @@ class OnlineState:
         """
         most = max(int(BLOCK / max(self.options.refresh, 1.0)), 1)
         return min(int(np.clip(self.seen // 100, 20, BLOCK)), most)
+
+    def plan_widening(self, growth: float = WIDEN_GROWTH) -> None:
+        """Schedule a wider prior for when ratings have grown, if there are few for each unknown."""
+        listed = self.window != 0  # sums hold nothing of directions that were closed
+        is_scarce = self.seen < ENOUGH * self.n_unknown
+        can = listed and self.options.evb is not None and is_scarce
+        self.clocks.schedule("widening", round(growth * self.seen) + 1 if can else None)
 
     # -- errors ----------------------------------------------------------------------------------
 
@@ -439,14 +388,15 @@ def keep(
     rows: Int64Array | None = None,
     only: Collection[str] = ALL_ARRAYS,
 ) -> None:
-    """Announce that rows of a side, or all, will change in some of the `RowArrays`."""
+    """Announce that rows of a side, or all, will change in some of `ALL_ARRAYS`."""
     journal, store = _open_journal(state), state.stores[name]
     if journal is None or journal.has(ALL_ARRAYS, store):
         return
     only = tuple(only)
     if rows is None:
         if journal.once(only, store):
-            store.keep_all(journal, only)
+            arrays = store.in_use()
+            journal.add(content_of(*(arrays[name] for name in only if arrays[name].size)))
     elif rows.size:
         store.keep(journal, rows, only)
 
@@ -467,15 +417,25 @@ def keep_evicted(
 
 def keep_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
     """Announce that the moods of these raters, or of all, will change."""
-    journal = _open_journal(state)
-    if journal is not None and state.moods is not None:
-        if raters is not None and raters.size == state.moods.n_raters:
-            raters = None
-        if raters is not None or journal.once(None, state.moods):
-            journal.add(state.moods.keep(raters))
+    journal, moods = _open_journal(state), state.moods
+    if journal is None or moods is None:
+        return
+    if raters is not None and raters.size == moods.n_raters:
+        raters = None
+    if raters is None and not journal.once(None, moods):
+        return
+    of_sessions, of_raters = [moods.table, moods.moods, moods.links], [moods.last, moods.smoothed]
+    if raters is None:
+        n, every = int(moods.used[0]), moods.n_raters
+        journal.add(content_of(*(array[:n] for array in (*of_sessions, moods.time))))
+        journal.add(content_of(*(array[:every] for array in of_raters)))
+    else:
+        journal.add(rows_of(of_sessions, moods.sessions_of(raters)))
+        journal.add(rows_of(of_raters, raters))
+    journal.add(content_of(moods.used))
 
 
-def keep_sittings(state: OnlineState) -> None:
+def keep_sessions(state: OnlineState) -> None:
     """Announce that sessions will be renumbered."""
     journal = _open_journal(state)
     if journal is not None:
@@ -572,26 +532,14 @@ def make_ready(state: OnlineState) -> None:
     nothing = np.empty(0, np.int64)
     left, right = (state.stores[name].moments for name in OTHER)
     pair_moments(left, right, nothing, nothing, variance=True)
-    journal = Journal()
     for store in state.stores.values():
         store.history.reserve(nothing, nothing)
-        store.keep(journal, nothing)
-    journal.close()
-
-
-def rows(state: OnlineState, name: str) -> Rows:
-    """Return a side's rows and ratings, in place."""
-    from hemf.kernels.structures import Rows
-
-    store = state.stores[name]
-    history = store.history
-    lists = {key: getattr(history, key) for key in ("start", "length", "other", "code", "sitting")}
-    return Rows(**store.in_use(), **lists)
+    copy_rows_kernel()
 
 
 def pair(state: OnlineState, name: str) -> tuple[Rows, Rows]:
-    """Return a side's rows and those of the other."""
-    return rows(state, name), rows(state, OTHER[name])
+    """Return a side's rows and those of the other, as kernels take them."""
+    return state.stores[name].rows(), state.stores[OTHER[name]].rows()
 
 
 def rules(state: OnlineState) -> Rules:
@@ -608,34 +556,15 @@ def rules(state: OnlineState) -> Rules:
         least_share=options.least_share,
         thorough=int(options.thorough),
         total=state.total,
-        moods=sittings(state).moods,
+        moods=sessions(state).moods,
     )
 
 
-def sittings(state: OnlineState) -> Sittings:
-    """Return raters' moods, in place; empty without moods."""
+def sessions(state: OnlineState) -> Sittings:
+    """Return raters' sessions, in place; empty without moods."""
     if state.moods is None:
-        return no_sittings(state.stores["user"].mean.dtype)
+        return no_sessions(state.stores["user"].mean.dtype)
     return state.moods.arrays()
-
-
-@cache
-def no_sittings(dtype: np.dtype[Any]) -> Sittings:
-    """Return the argument of kernels without moods."""
-    from hemf.kernels.moods import COLUMNS
-    from hemf.kernels.structures import Sittings
-
-    whole = np.zeros(0, np.int64)
-    return Sittings(
-        table=np.zeros((0, COLUMNS), dtype),
-        moods=np.zeros((0, 2), dtype),
-        time=whole,
-        links=np.zeros((0, 3), np.int32),
-        last=whole,
-        smoothed=whole,
-        used=whole,
-        prior=np.zeros(0),
-    )
 
 
 def community_arguments(side: Side) -> dict[str, Any]:
@@ -710,28 +639,6 @@ def mean_covariance(state: OnlineState, name: str) -> Array:
     return known
 
 
-def scratch(state: OnlineState, name: str, own: Rows, common: Shared) -> Scratch:
-    """Return working memory for refreshes of a side's rows."""
-    from hemf.kernels import structures
-
-    derived, shape = state.stores[name].derived, common.natural_mean.shape
-    if "scratch" not in derived or derived["scratch"].solutions.shape != shape:
-        derived["scratch"] = structures.scratch(own, common)
-    memory: Scratch = derived["scratch"]
-    return memory
-
-
-def outer(state: OnlineState) -> Outer:
-    """Return working memory for sums."""
-    from hemf.kernels import structures
-
-    store = state.stores["user"]
-    if "outer" not in store.derived:
-        store.derived["outer"] = structures.outer(store.mean, store.second)
-    memory: Outer = store.derived["outer"]
-    return memory
-
-
 def widen(side: Side, variance: float = WIDE) -> None:
     """Replace the prior of a side by a wide one."""
     wide = Prior.start(side.layout.order, variance=variance, concentration=1.0, mean_scale=1.0)
@@ -739,23 +646,164 @@ def widen(side: Side, variance: float = WIDE) -> None:
     side.refresh()
 
 
-def add_rows(
-    store: RowStore,
-    side: Side,
-    n: int,
-    start_scale: float = 0.0,
-    rng: np.random.Generator | None = None,
-) -> None:
-    """Add rows to a store; with a ``start_scale``, at random factors, which break the symmetry."""
+def add_rows(store: RowStore, side: Side, n: int) -> None:
+    """Add rows to a store that nothing is known of."""
     mean, second = side.stranger
     shape = 0.0 if side.noise_scales is None else side.noise_scales.prior_shape
-    first = store.n_rows
     store.add(n, mean=mean, second=second, prior_shape=shape)
-    if rng is not None and start_scale > 0.0:
-        factors = side.layout.factors
-        new = store.mean[first:]
-        noise = rng.normal(scale=start_scale, size=(n, factors.size))
+
+
+def add_new_rows(state: OnlineState, name: str, n: int) -> None:
+    """Add unknown rows to a side.
+
+    With a ``start_scale`` they begin at random factors, which break the symmetry.
+    """
+    if n <= 0:
+        return
+    side, store = state.sides[name], state.stores[name]
+    first = store.n_rows
+    add_rows(store, side, n)
+    if state.start_scale > 0.0:
+        mean, second = side.stranger
+        factors, new = side.layout.factors, store.mean[first:]
+        noise = state.rng.normal(scale=state.start_scale, size=(n, factors.size))
         new[:, factors] += noise.astype(new.dtype)
         rows, columns = lower_triangle(side.layout.total)
         covariance = second - mean[rows] * mean[columns]
         store.second[first:] = covariance + new[:, rows] * new[:, columns]
+    features = state.features.get(name)
+    if features is not None:
+        assert side.regression is not None
+        store.leverage[first:] = side.regression.mean_leverage
+        features.waiting = np.concatenate([features.waiting, np.arange(first, store.n_rows)])
+    state.point(name)
+    if name == "user" and state.moods is not None:
+        state.moods.add_raters(n)
+
+
+def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
+    """Note the refreshes of the other side, which decide when these rows are next due.
+
+    If all rows are refreshed at once, their next refreshes are spread out, from half to one and a
+    half times the usual interval: otherwise one later call would refresh all of them again.
+    """
+    store, other = state.stores[name], state.stores[OTHER[name]]
+    store.met[rows] = int(other.totals[2])
+    if rows.size == store.n_rows:
+        phase = (rows * GOLDEN) % 1.0 - 0.5
+        store.met[rows] -= (phase * CHANGE * other.n_rows).astype(np.int64)
+
+
+def recall(
+    state: OnlineState, users: Int64Array, items: Int64Array, values: Array | None = None
+) -> Int64Array:
+    """Return the code that each pair has in the history, -1 where it has none.
+
+    Where a pair may be listed several times, it is that of a rating of these ``values``. They are
+    compared in float32 too, in which ratings may have been given or kept.
+    """
+    codes = np.full(users.size, -1, np.int64)
+    store = state.stores["user"]
+    kernel(state, "recall_all")(users, items, store.rows(), codes)
+    if state.options.counts_repeats and values is not None:
+        for k in np.flatnonzero(codes >= 0):
+            others, listed = store.history.row(int(users[k]))
+            there = listed[others == items[k]]
+            kept, wanted = state.book.values[there], np.float64(values[k])
+            match = there[(kept == wanted) | (kept == np.float32(wanted))]
+            codes[k] = match[-1] if match.size else -1
+    return codes
+
+
+# -- features and moods ----------------------------------------------------------------------------
+
+
+def write_effects(state: OnlineState, name: str, regression: Regression) -> None:
+    """Write the effects of features on the current rows."""
+    store, blocks = state.stores[name], regression.coefficient_blocks
+    store.base[:] = state.features[name].together(store.n_rows) @ blocks.given
+    chosen = np.zeros((store.n_rows, 0))
+    if blocks.has_rated:
+        effects = state.stores[OTHER[name]].voice
+        effects[:] = 0.0
+        effects[: blocks.rated.shape[0]] = blocks.rated
+        indptr, indices, _ = store.history.to_rows()
+        shape = (store.n_rows, effects.shape[0])
+        chosen = csr_array((np.ones(indices.size), indices, indptr), shape=shape) @ effects
+        store.chosen[:] = chosen
+    store.shift[:] = blocks.shift(store.base, chosen, store.count)
+
+
+def average_effects(state: OnlineState, name: str) -> None:
+    """Compute the average effect of features, which is expected of new rows."""
+    features, store = state.features[name], state.stores[name]
+    here = (store.listed >= 0).any(axis=1)
+    rows = here if here.any() else slice(None)
+    shift = store.shift[rows]
+    features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
+    state.clocks.done("rests", name)
+    state.sides[name].forget_stranger()
+    state.point(name)
+
+
+def postpone_regression(state: OnlineState, name: str) -> None:
+    """Schedule the next regression of a side."""
+    state.clocks.schedule("regression", state.seen + AGAIN * max(state.n_ratings, 1), name)
+
+
+def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False) -> None:
+    """Bring the moods of these raters to their optimum; with ``learn``, of all, the prior too.
+
+    Every rating must be on record.
+    """
+    from hemf.kernels.moods import FILTER_SUMS, smooth_all
+
+    moods, store = state.moods, state.stores["user"]
+    assert moods is not None
+    keep_moods(state, raters)
+    run = smooth_all.compiled(store.mean.dtype, store.history.code.dtype)
+    both, settings = pair(state, "user"), rules(state)
+    used = moods.prior
+    for number in range(ROUNDS if learn else 1):
+        sums = np.zeros(FILTER_SUMS)
+        moods.prior = used
+        run(raters, *both, settings, moods.arrays(), int(number == 0), sums)
+        if learn:
+            first, now, before, product, extra, *counts = sums.tolist()
+            n_raters, n_sessions = map(int, counts)
+            used = learn_mood_prior(
+                used, MoodSums(first, now, before, product, extra, 0.0, n_raters, n_sessions)
+            )
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Learner:
+    """A state that learns, and the ids of its rows."""
+
+    state: OnlineState
+    users: Vocabulary
+    items: Vocabulary
+    _table: Ratings | None = None
+    _table_of: int = -1
+
+    @property
+    def ratings(self) -> Ratings:
+        """The ratings in the history, which need not be all that were learnt."""
+        if self._table is None or self._table_of != self.state.changes:
+            state = self.state
+            history = state.stores["user"].history
+            indptr, items, codes = history.to_rows()
+            users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
+            values: Array = state.book.values[codes]
+            times = None if state.moods is None else state.moods.time[history.sittings()]
+            exact = state.stores["user"].mean.dtype == np.float64
+            if state.options.counts_repeats:
+                users, items, values, times = average_duplicates(users, items, values, times)
+            self._table = Ratings.from_rows(
+                self.users, self.items, (users, items, values), times, exact=exact
+            )
+            self._table_of = state.changes
+        return self._table

@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hemf._arrays import with_room
 from hemf._options import MAX_PARTS
-from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
+from hemf._typing import OTHER, AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Statistics
+from hemf.model.regression import RATED
 from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, pack
-from hemf.online.journal import Journal, Undo, content_of, restore
+from hemf.model.side import Side
 
 if TYPE_CHECKING:
-    from hemf.kernels.structures import Pools
+    from hemf.kernels.structures import Outer, Pools, Rows, Scratch, Shared
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Kernel: TypeAlias = Callable[..., Any]
+Undo: TypeAlias = Callable[[], None]
 
 NARROW_CODES = 65_536  # as many codes fit into 16 bits
 MIN_ROOM = 16  # rows, entries or values
 RECENT_VALUES = 1024
+CHUNK = 16_384  # rows whose parts are turned to double precision at a time
 
 
 def distinct(rows: Int64Array) -> Int64Array:
@@ -345,7 +347,7 @@ class History:
         if self._count > n:
             before["_lists"][:, n : self._count] = 0
         before["_used"][0] = end
-        restore(vars(self), before)
+        vars(self).update(before)
 
     def _rebuild(self, rows: Int64Array, extra: Int64Array) -> None:
         """Move all lists to new pools, a quarter of which is free."""
@@ -393,75 +395,15 @@ RECORDED = (*COUNTED, *SUMS)
 """What changes when a rating is recorded, before its row is refreshed."""
 OF_FEATURES = ("shift", "base", "chosen", "voice")
 """Tables that sides with features have."""
-
-
-@dataclass(frozen=True)
-class RowArrays:
-    """One entry for each row, with room for more; see `hemf.kernels.structures.Rows`."""
-
-    mean: Array
-    second: Array
-    membership: Array
-    listed: npt.NDArray[np.int32]
-    parts: Array
-    weight: Array
-    shape: Float64Array
-    rate: Float64Array
-    error: Float64Array
-    entropy: Float64Array
-    count: Int64Array
-    worth: Float64Array
-    judged: Int64Array
-    pending: Int64Array
-    touched: Int64Array
-    met: Int64Array
-    gram: Array
-    moment: Array
-    square: Float64Array
-    settled: Float64Array
-    shift: Float64Array
-    base: Float64Array
-    chosen: Float64Array
-    leverage: Float64Array
-    information: Float64Array
-    voice: Float64Array
-
-    @classmethod
-    def empty(
-        cls, layout: Layout, dtype: npt.DTypeLike, *, parts: int, sums: bool,
-        tables: Collection[str] = (),
-    ) -> RowArrays:  # fmt: skip
-        """Return arrays of no rows, with ``sums`` of evicted ratings and ``tables`` of features."""
-        order = layout.order
-        width = 1 + order + order * (order + 1) // 2
-        return cls(
-            mean=np.zeros((0, layout.total), dtype),
-            second=np.zeros((0, layout.packed), dtype),
-            membership=np.zeros((0, 1), dtype),
-            listed=np.zeros((0, parts), np.int32),
-            parts=np.zeros((0, parts, width), dtype),
-            weight=np.zeros(0, dtype),
-            shape=np.zeros(0),
-            rate=np.zeros(0),
-            error=np.zeros(0),
-            entropy=np.zeros(0),
-            count=np.zeros(0, np.int64),
-            worth=np.zeros(0),
-            judged=np.zeros(0, np.int64),
-            pending=np.zeros(0, np.int64),
-            touched=np.zeros(0, np.int64),
-            met=np.zeros(0, np.int64),
-            gram=np.zeros((0, layout.packed if sums else 0), dtype),
-            moment=np.zeros((0, layout.total if sums else 0), dtype),
-            square=np.zeros(0),
-            settled=np.zeros(0),
-            leverage=np.zeros(0),
-            information=np.zeros(0),
-            **{name: np.zeros((0, order if name in tables else 0)) for name in OF_FEATURES},
-        )
-
-
-ALL_ARRAYS = tuple(RowArrays.__dataclass_fields__)
+ALL_ARRAYS = (
+    "mean", "second", "membership", "listed", "parts", "weight", "shape", "rate", "error",
+    "entropy", "count", "worth", "judged", "pending", "touched", "met", *SUMS, "shift", "base",
+    "chosen", "leverage", "information", "voice",
+)  # fmt: skip
+"""Arrays with one entry for each row: `hemf.kernels.structures.Rows`."""
+_NAMES = frozenset(ALL_ARRAYS)
+_OF_MODEL = {"mean", "second", "membership", "parts", "weight", "gram", "moment"}
+_WHOLE_NUMBERS = {"count", "judged", "pending", "touched", "met"}
 REFRESHED = tuple(name for name in ALL_ARRAYS if name not in SUMS)
 """What a refresh of a row may change."""
 _PARTS = {
@@ -475,14 +417,63 @@ WHOLE = 24
 """Parts of a row's list: its position; position and content."""
 BITS = 5  # as in `hemf.kernels.undo`, which is loaded when it is needed
 
+RowArrays: TypeAlias = dict[str, AnyArray]
+"""`ALL_ARRAYS` by name."""
+
+
+def empty_rows(
+    layout: Layout, dtype: npt.DTypeLike, *, parts: int, sums: bool, tables: Collection[str] = ()
+) -> RowArrays:
+    """Return arrays of no rows, with ``sums`` of evicted ratings and ``tables`` of features."""
+    order = layout.order
+    widths: dict[str, tuple[int, ...]] = {
+        "mean": (layout.total,),
+        "second": (layout.packed,),
+        "membership": (1,),
+        "listed": (parts,),
+        "parts": (parts, 1 + order + order * (order + 1) // 2),
+        "gram": (layout.packed if sums else 0,),
+        "moment": (layout.total if sums else 0,),
+        **{name: (order if name in tables else 0,) for name in OF_FEATURES},
+    }
+    types = dict.fromkeys(_OF_MODEL, dtype) | dict.fromkeys(_WHOLE_NUMBERS, np.int64)
+    types["listed"] = np.int32
+    return {
+        name: np.zeros((0, *widths.get(name, ())), types.get(name, np.float64))
+        for name in ALL_ARRAYS
+    }
+
+
+def feature_tables(sides: dict[str, Side], name: str) -> list[str]:
+    """Return which tables of a side's rows features need."""
+    own, other = sides[name].regression, sides[OTHER[name]].regression
+    tables = [] if own is None else ["shift", "base"]
+    if own is not None and RATED in own.design.names:
+        tables.append("chosen")
+    if other is not None and RATED in other.design.names:
+        tables.append("voice")
+    return tables
+
+
+class ChangeLog(Protocol):
+    """Where rows are copied to before they change: `hemf.online.journal.Journal`."""
+
+    stamp: int
+
+    def room(self, size: int) -> tuple[Int64Array, int]:
+        """Return a buffer with room for a copy, and the position of an empty copy."""
+
+    def add(self, undo: Undo) -> None:
+        """Add a function that undoes a change."""
+
 
 class _Tables:
     """Addresses of `RowArrays` for `hemf.kernels.undo`; valid while this object lives."""
 
     def __init__(self, arrays: RowArrays) -> None:
-        assert all(array.flags.c_contiguous for array in vars(arrays).values())
+        assert all(array.flags.c_contiguous for array in arrays.values())
         self.arrays = arrays
-        self.stamps = np.zeros(len(arrays.count), np.int64)
+        self.stamps = np.zeros(len(arrays["count"]), np.int64)
         self._chosen: dict[tuple[str, ...], tuple[Int64Array, int, int, int]] = {}
 
     def chosen(self, names: tuple[str, ...]) -> tuple[Int64Array, int, int, int]:
@@ -492,7 +483,7 @@ class _Tables:
         """
         found = self._chosen.get(names)
         if found is None:
-            arrays = [getattr(self.arrays, name) for name in names]
+            arrays = [self.arrays[name] for name in names]
             tables = np.array(
                 [(array.ctypes.data, array.nbytes // len(array)) for array in arrays if array.size],
                 np.int64,
@@ -532,10 +523,8 @@ class RowStore:
         """Working memory and arguments of kernels; a copy has its own."""
         self.history = History()
         parts = min(most, communities)
-        self._arrays = replace(
-            RowArrays.empty(layout, dtype, parts=parts, sums=sums, tables=tables),
-            membership=np.zeros((0, communities), dtype),
-        )
+        self._arrays = empty_rows(layout, dtype, parts=parts, sums=sums, tables=tables)
+        self._arrays["membership"] = np.zeros((0, communities), dtype)
         order = layout.order
         self.size = np.zeros(communities)
         self.first = np.zeros((communities, order))
@@ -552,11 +541,11 @@ class RowStore:
     @property
     def room(self) -> int:
         """How many rows fit before arrays grow."""
-        return int(self._arrays.count.size)
+        return len(self._arrays["count"])
 
     def __getattr__(self, name: str) -> Any:
-        """Return one of the `RowArrays`, in place, as far as there are rows."""
-        if name not in RowArrays.__dataclass_fields__:
+        """Return one of `ALL_ARRAYS`, in place, as far as there are rows."""
+        if name not in _NAMES:
             raise AttributeError(name)
         return self.in_use()[name]
 
@@ -566,11 +555,43 @@ class RowStore:
         return float(self.totals[2])
 
     def in_use(self) -> dict[str, AnyArray]:
-        """Return all `RowArrays` by name, in place, as far as there are rows."""
+        """Return `ALL_ARRAYS` by name, in place, as far as there are rows."""
         if self._in_use is None:
             n = self.n_rows
-            self._in_use = {name: array[:n] for name, array in vars(self._arrays).items()}
+            self._in_use = {name: array[:n] for name, array in self._arrays.items()}
         return self._in_use
+
+    def rows(self) -> Rows:
+        """Return rows and ratings as kernels take them, in place."""
+        from hemf.kernels.structures import Rows
+
+        history = self.history
+        return Rows(
+            **self.in_use(),
+            start=history.start,
+            length=history.length,
+            other=history.other,
+            code=history.code,
+            sitting=history.sitting,
+        )
+
+    def scratch(self, own: Rows, common: Shared) -> Scratch:
+        """Return working memory for refreshes."""
+        from hemf.kernels import structures
+
+        known: Scratch | None = self.derived.get("scratch")
+        if known is None or known.solutions.shape != common.natural_mean.shape:
+            self.derived["scratch"] = known = structures.scratch(own, common)
+        return known
+
+    def outer(self) -> Outer:
+        """Return working memory for sums."""
+        from hemf.kernels import structures
+
+        known: Outer | None = self.derived.get("outer")
+        if known is None:
+            self.derived["outer"] = known = structures.outer(self.mean, self.second)
+        return known
 
     def __getstate__(self) -> dict[str, Any]:
         # Copied, the parts in use would be arrays of their own.
@@ -584,22 +605,20 @@ class RowStore:
         if last + 1 > self.room:  # one more than needed: see `moments_and`
             self._grow(last + 1)
         new, arrays = slice(first, last), self._arrays  # what is not in use yet is zero
-        arrays.mean[new] = mean
-        arrays.second[new] = second
-        arrays.listed[new] = -1
-        arrays.weight[new] = 1.0
-        arrays.shape[new] = arrays.rate[new] = prior_shape
+        arrays["mean"][new], arrays["second"][new] = mean, second
+        arrays["listed"][new] = -1
+        arrays["weight"][new] = 1.0
+        arrays["shape"][new] = arrays["rate"][new] = prior_shape
         self.history.add_rows(n)
         self.n_rows = last
         self._in_use = None
 
     def begin_sums(self) -> None:
         """Make room for sums of evicted ratings, none so far."""
-        arrays, layout = self._arrays, self.layout
-        gram = np.zeros((self.room, layout.packed), arrays.mean.dtype)
-        moment = np.zeros((self.room, layout.total), arrays.mean.dtype)
+        widths = {"gram": self.layout.packed, "moment": self.layout.total}
+        dtype = self._arrays["mean"].dtype
         self.sums = True
-        self._replace(replace(arrays, gram=gram, moment=moment), self.n_rows)
+        self._replace({name: np.zeros((self.room, n), dtype) for name, n in widths.items()})
 
     def reserve(self, n: int) -> None:
         """Make room for n rows altogether."""
@@ -607,18 +626,18 @@ class RowStore:
             self._grow(n)
 
     def _grow(self, room: int) -> None:
-        grown = {
-            name: with_room(array, self.n_rows, room) for name, array in vars(self._arrays).items()
-        }
-        self._replace(RowArrays(**grown), self.n_rows)
+        arrays = self._arrays.items()
+        self._replace({name: with_room(array, self.n_rows, room) for name, array in arrays})
 
-    def _replace(self, arrays: RowArrays, n_rows: int) -> None:
-        """Replace the arrays in one step that nothing can interrupt."""
+    def _replace(self, arrays: RowArrays, n_rows: int | None = None) -> None:
+        """Replace some of the arrays in one step that nothing can interrupt."""
+        n_rows = self.n_rows if n_rows is None else n_rows
+        arrays = self._arrays | arrays
         self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None, _tables=None)
 
     def keep(
         self,
-        journal: Journal,
+        journal: ChangeLog,
         rows: Int64Array,
         names: tuple[str, ...] = ALL_ARRAYS,
         *,
@@ -626,8 +645,8 @@ class RowStore:
     ) -> None:
         """Record the present values of these rows in a journal.
 
-        ``names`` are the `RowArrays` that will change. ``lists`` is `PLACE` where entries will be
-        added to the rows' lists, and `WHOLE` where existing entries will change too.
+        ``names`` are the arrays that will change. ``lists`` is `PLACE` where entries will be added
+        to the rows' lists, and `WHOLE` where existing entries will change too.
         """
         from hemf.kernels.structures import Copy
 
@@ -640,7 +659,7 @@ class RowStore:
             known = int(tables.stamps[rows[0]])
             if known >> BITS == journal.stamp and known & parts == parts:
                 return
-        rows, copy_rows = np.ascontiguousarray(rows, np.int64), _copy_rows()
+        rows, copy_rows = np.ascontiguousarray(rows, np.int64), copy_rows_kernel()
         size = 2 + rows.size * (4 + width // 8 + 1)
         while True:
             buffer, at = journal.room(size)
@@ -655,11 +674,6 @@ class RowStore:
                 return
             size = end - at
 
-    def keep_all(self, journal: Journal, names: Collection[str]) -> None:
-        """Record the present values of these `RowArrays` in a journal."""
-        arrays = self.in_use()
-        journal.add(content_of(*(arrays[name] for name in names if arrays[name].size)))
-
     def mark(self) -> Undo:
         """Return a function that restores all but the content of the arrays.
 
@@ -670,29 +684,29 @@ class RowStore:
     def _back_to(self, before: dict[str, Any]) -> None:
         n = before["n_rows"]
         if self.n_rows > n:  # n_rows is restored last, so that this can be repeated
-            for array in vars(before["_arrays"]).values():
+            for array in before["_arrays"].values():
                 array[n : self.n_rows] = 0
-        restore(vars(self), before)
+        vars(self).update(before)
 
     def moments_and(self, mean: Float64Array, second: Float64Array) -> Moments:
         """Return the moments of the rows, in place, with one more row at the end.
 
         There is always room for it, so that queries move no array.
         """
-        arrays, n = self._arrays, self.n_rows
-        arrays.mean[n], arrays.second[n] = mean, second
-        return Moments(arrays.mean[: n + 1], arrays.second[: n + 1])
+        means, seconds, n = self._arrays["mean"], self._arrays["second"], self.n_rows
+        means[n], seconds[n] = mean, second
+        return Moments(means[: n + 1], seconds[: n + 1])
 
     def copy(self) -> RowStore:
         """Return a copy that shares the history."""
         return copy.deepcopy(self, {id(self.history): self.history})
 
     def take_rows(self, arrays: dict[str, AnyArray]) -> None:
-        """Take over arrays by their names in `RowArrays`."""
-        n, taken = len(arrays["count"]), vars(self._arrays) | arrays
+        """Take over arrays by their names in `ALL_ARRAYS`."""
+        n, taken = len(arrays["count"]), self._arrays | arrays
         more = {name: [(0, 1), *[(0, 0)] * (array.ndim - 1)] for name, array in taken.items()}
         grown = {name: np.pad(array, more[name]) for name, array in taken.items()}
-        self._replace(RowArrays(**grown), n)
+        self._replace(grown, n)
 
     @property
     def moments(self) -> Moments:
@@ -731,9 +745,8 @@ class RowStore:
 
         Parts of communities that are merged are added up; ``count`` is their new number.
         """
-        arrays, n = self._arrays, self.n_rows
-        listed = np.where(arrays.listed[:n] >= 0, target[arrays.listed[:n]], -1)
-        parts = arrays.parts[:n]
+        n, parts = self.n_rows, self.parts
+        listed = np.where(self.listed >= 0, target[self.listed], -1)
         for later in range(1, listed.shape[1]):
             for earlier in range(later):
                 same = np.flatnonzero(
@@ -741,29 +754,58 @@ class RowStore:
                 )
                 parts[same, earlier] += parts[same, later]
                 listed[same, later] = -1
-        width = max(arrays.listed.shape[1], min(self.most_parts, count))
-        if width > arrays.listed.shape[1]:
+        width = min(self.most_parts, count)
+        if width > listed.shape[1]:
             wider = np.zeros((self.room, width, parts.shape[2]), parts.dtype)
             wider[:n, : parts.shape[1]] = parts
             kept = np.full((self.room, width), -1, np.int32)
             kept[:n, : listed.shape[1]] = listed
-            self._replace(replace(arrays, parts=wider, listed=kept), n)
+            self._replace({"parts": wider, "listed": kept})
         else:
-            arrays.listed[:n] = listed
+            self.listed[:] = listed
         self.write_membership(count)
 
     def write_membership(self, count: int) -> None:
         """Compute the table of memberships from the rows' parts."""
-        arrays, n = self._arrays, self.n_rows
-        membership = np.zeros((self.room, count), arrays.membership.dtype)
-        for slot, listed in enumerate(arrays.listed[:n].T):  # a row lists a community once
+        membership = np.zeros((self.room, count), self.membership.dtype)
+        for slot, listed in enumerate(self.listed.T):  # a row lists a community once
             rows = np.flatnonzero(listed >= 0)
-            membership[rows, listed[rows]] = arrays.parts[rows, slot, 0]
-        self._replace(replace(arrays, membership=membership), n)
+            membership[rows, listed[rows]] = self.parts[rows, slot, 0]
+        self._replace({"membership": membership})
+
+    def shift_parts(self, change: Float64Array) -> None:
+        """Update the rows' contributions, those of a_i - f_i, to other f_i, and sum them again.
+
+        With y = a - f, q y → q y - q Δ and q yyᵀ → q yyᵀ - q yΔᵀ - q Δyᵀ + q ΔΔᵀ.
+        """
+        order = self.layout.order
+        left, right = lower_triangle(order)
+        first, scatter = np.zeros_like(self.first), np.zeros_like(self.scatter)
+        for begin in range(0, self.n_rows, CHUNK):
+            rows = slice(begin, min(self.n_rows, begin + CHUNK))
+            d = change[rows]
+            products = d[:, left] * d[:, right]
+            for slot in range(self.listed.shape[1]):
+                listed, given = self.listed[rows, slot], self.parts[rows, slot]
+                there = np.flatnonzero(listed >= 0)
+                part, q = given[there].astype(np.float64), given[there, :1].astype(np.float64)
+                m, away = part[:, 1 : 1 + order], d[there]
+                part[:, 1 + order :] += q * products[there]
+                part[:, 1 + order :] -= m[:, left] * away[:, right] + away[:, left] * m[:, right]
+                m -= q * away
+                given[there] = part
+                part = given[there].astype(np.float64)  # as it is stored
+                np.add.at(first, listed[there], part[:, 1 : 1 + order])
+                if scatter.shape[0] == 1:
+                    scatter[0] += part[:, 1 + order :].sum(axis=0)
+                else:
+                    np.add.at(scatter, listed[there], part[:, 1 + order :])
+        self.first[:], self.scatter[:] = first, scatter
 
 
 @cache
-def _copy_rows() -> Kernel:
+def copy_rows_kernel() -> Kernel:
+    """Return the kernel that copies rows to a journal, and back."""
     from hemf.kernels import undo
 
     kernel: Kernel = undo.copy_rows.trusting(np.float64)  # one version for all types of rows
@@ -772,4 +814,4 @@ def _copy_rows() -> Kernel:
 
 def _put_back(tables: _Tables, copied: tuple[Any, ...]) -> None:
     """Restore what was copied; ``tables`` keeps the addresses valid."""
-    _copy_rows()(*copied, True)
+    copy_rows_kernel()(*copied, True)

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._options import OnlineOptions
-from hemf._typing import OTHER, SIDES, Array, BoolArray, Float64Array, Int64Array
+from hemf._typing import OTHER, SIDES, BoolArray, Float64Array, Int64Array
 from hemf.model.communities import learn_prior
-from hemf.model.rows import NOISE_FLOOR, balance, learn_scales, noise_floor, pair_moments
-from hemf.online import features
+from hemf.model.moods import MoodPrior
+from hemf.model.regression import RATED, Design, Regression, implicit_blocks
+from hemf.model.rows import NOISE_FLOOR, balance, learn_scales, noise_floor, pack, pair_moments
+from hemf.model.side import learn_features
 from hemf.online import state as online
-from hemf.online.clocks import FIRST_RESTART, Outlier, is_far
+from hemf.online.clocks import Outlier, is_far
 from hemf.online.communities import find_split, make_split, tidy
-from hemf.online.eviction import evict, make_positive, rotate_sums
-from hemf.online.sessions import NOT_SEATED, find_sittings, learn_moods, smooth_moods
-from hemf.online.state import OnlineState, add_rows, keep
+from hemf.online.eviction import make_positive, rotate_packed, rotation
+from hemf.online.features import extended, is_exact
+from hemf.online.moods import OnlineMoods
+from hemf.online.state import MARGIN, OnlineState, keep, pair, recall, rules, smooth_moods
 from hemf.online.store import REFRESHED, distinct
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ LOW_NOISE = 1e-3  # of the ratings' variance, below which rounding may matter
 GROWING = 0.001  # share of new ratings above which W0 is not learnt
 RECENT_ROWS = 2048  # rows among which a new community is searched
 MIN_RECENT = 100  # ratings that judge a new community, or a jump, at least
-MARGIN = 0.5  # standard errors by which these must be predicted better
 MAX_LEVERAGE = 0.8  # of a rating on its own prediction
 RECENT = 4000  # latest ratings that are remembered
 MAX_PASSES = 30
@@ -47,27 +49,11 @@ CORRECTION_PASSES = 20
 CORRECTION_TOLERANCE = 1e-4  # largest change of a row's mean, standardised, at which passes end
 KNOWN = 5  # ratings that a row must have for a forecast of it to count
 GROWN = 0.1  # new ratings, of those on record, after which all moods are smoothed
-GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
-# A stream that started without a fit restarts as its ratings double, until there are enough.
-LAST_RESTART = 100_000
-GROWTH = 1.25  # of the ratings between two times that directions are opened
-EXPLAINED = 1e-3  # of the ratings' variance; where less is left, there is nothing to open for
+CLOSED = 0.1  # of the variance that a prior starts with; of less, moods do not open by themselves
 ONE = np.ones(1, np.int64)
 
 
 # -- batches and streams -------------------------------------------------------------------------
-
-
-def add_new_rows(state: OnlineState, name: str, n: int) -> None:
-    """Add unknown rows to a side."""
-    if n <= 0:
-        return
-    add_rows(state.stores[name], state.sides[name], n, state.start_scale, state.rng)
-    if name in state.features:
-        features.expect(state, name, state.stores[name].n_rows - n)
-    state.point(name)
-    if name == "user" and state.moods is not None:
-        state.moods.add_raters(n)
 
 
 def apply_batch(
@@ -91,30 +77,30 @@ def apply_batch(
     begun = {name: store.refreshes for name, store in state.stores.items()}
     online.keep_batch(state, rows)
     added = _reserve(state, rows)
-    own = {name: online.rows(state, name) for name in SIDES}
+    own = {name: state.stores[name].rows() for name in SIDES}
     if state.window != 0:
         if not state.options.counts_repeats:
             kept = recall(state, users, items)
             previous = kept if state.is_complete else np.where(kept >= 0, kept, previous)
         online.keep_changed(state, rows, previous >= 0)
-    seats = NOT_SEATED
+    sessions = NO_SESSIONS
     if state.moods is not None:
-        seats = find_sittings(state, state.moods, (users, items, codes, previous), times)
+        sessions = find_sessions(state, state.moods, (users, items, codes, previous), times)
     if state.knows_total:
-        gone = state.errors(users, items, previous, seats.before).sum()
-        come = state.errors(users, items, codes, seats.now).sum()
+        gone = state.errors(users, items, previous, sessions.before).sum()
+        come = state.errors(users, items, codes, sessions.now).sum()
         state.total[:] = state.total[0] + come - gone, max(state.total[1], come, gone)
     is_new = np.zeros(codes.size, np.int64)
     state.clocks.seen += codes.size
     for name in SIDES:
         other = OTHER[name]
-        arguments = own[name], own[other], online.rules(state)
+        arguments = own[name], own[other], rules(state)
         online.kernel(state, "record_all")(
-            Batch(rows[name], rows[other], codes, previous, seats.now), *arguments,
-            state.options.forgetting[name], is_new, online.outer(state),
+            Batch(rows[name], rows[other], codes, previous, sessions.now), *arguments,
+            state.options.forgetting[name], is_new, state.stores["user"].outer(),
         )  # fmt: skip
-        if name == "user" and seats.touched.size:
-            smooth_moods(state, seats.touched)
+        if name == "user" and sessions.touched.size:
+            smooth_moods(state, sessions.touched)
         if not state.is_complete and (previous >= 0).any():
             make_positive(state.stores[name], np.unique(rows[name][previous >= 0]))
         refresh(state, name, _due(state, name, rows[name]), learn=learn, arguments=arguments)
@@ -126,7 +112,7 @@ def apply_batch(
     if learn:
         errors = None
         if state.window == 0:
-            columns = users, items, codes, *([seats.now] if seats.now.size else [])
+            columns = users, items, codes, *([sessions.now] if sessions.now.size else [])
             errors = state.errors(*sample(state.rng, *columns))
         if is_smoothing_due(state):
             learn_moods(state)
@@ -154,13 +140,13 @@ def apply_stream(
     _reserve(state, {"user": users, "item": items})
     replaced = _replaced(state, users, items, codes)
     begun = {name: store.refreshes for name, store in state.stores.items()}
-    rows = {name: online.rows(state, name) for name in SIDES}
+    rows = {name: state.stores[name].rows() for name in SIDES}
     common = {name: online.shared(state, name) for name in SIDES}
     online.kernel(state, "stream")(
         Stream(users, items, codes, when, forecasts, errors, ticks), rows["user"], rows["item"],
-        common["user"], common["item"], online.rules(state),
-        *(online.scratch(state, name, rows[name], common[name]) for name in SIDES),
-        online.outer(state), online.sittings(state),
+        common["user"], common["item"], rules(state),
+        *(state.stores[name].scratch(rows[name], common[name]) for name in SIDES),
+        state.stores["user"].outer(), online.sessions(state),
     )  # fmt: skip
     state.clocks.seen += codes.size
     remember(state, users, items, codes)
@@ -179,6 +165,17 @@ def apply_stream(
     return forecasts, ticks
 
 
+def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
+    """Evict ratings that are replaced by newer ones, and add them to the sums."""
+    for name in SIDES:
+        online.keep_evicted(state, name, *added[name])
+        online.kernel(state, "evict_all")(
+            *added[name], *pair(state, name), rules(state),
+            state.options.forgetting[name], state.options.forgetting[OTHER[name]],
+            state.stores["user"].outer(),
+        )  # fmt: skip
+
+
 def change_options(state: OnlineState, options: OnlineOptions) -> None:
     """Learn with other options from now on."""
     forgetting_changed = options.forgetting != state.options.forgetting
@@ -187,29 +184,6 @@ def change_options(state: OnlineState, options: OnlineOptions) -> None:
         state.set_total()
         for name in SIDES:
             refresh(state, name, np.arange(state.stores[name].n_rows), learn=False)
-
-
-def recall(
-    state: OnlineState,
-    users: Int64Array,
-    items: Int64Array,
-    values: Array | None = None,
-) -> Int64Array:
-    """Return the code that each pair has in the history, -1 where it has none.
-
-    Where a pair may be listed several times, it is that of a rating of these ``values``. They are
-    compared in float32 too, in which ratings may have been given or kept.
-    """
-    codes = np.full(users.size, -1, np.int64)
-    online.kernel(state, "recall_all")(users, items, online.rows(state, "user"), codes)
-    if state.options.counts_repeats and values is not None:
-        for k in np.flatnonzero(codes >= 0):
-            others, listed = state.stores["user"].history.row(int(users[k]))
-            there = listed[others == items[k]]
-            kept, wanted = state.book.values[there], np.float64(values[k])
-            match = there[(kept == wanted) | (kept == np.float32(wanted))]
-            codes[k] = match[-1] if match.size else -1
-    return codes
 
 
 def _replaced(
@@ -238,7 +212,7 @@ def _reserve(
     added: dict[str, tuple[Int64Array, Int64Array]] = {}
     if state.moods is not None:
         if not state.moods.has_room(rows["user"].size):
-            online.keep_sittings(state)
+            online.keep_sessions(state)
         histories = [store.history for store in state.stores.values()]
         state.moods.reserve(rows["user"].size, histories)
     if state.window == 0:
@@ -281,6 +255,93 @@ def remember(state: OnlineState, users: Int64Array, items: Int64Array, codes: In
     state.recent = np.concatenate([state.recent, new])[-RECENT:]
 
 
+# -- sessions and their moods --------------------------------------------------------------------
+
+
+class BatchSessions(NamedTuple):
+    """The sessions of a batch's ratings; empty without moods."""
+
+    now: Int64Array
+    before: Int64Array
+    """Those that their pairs had on record, or -1."""
+    touched: Int64Array
+    """Raters whose moods are to be smoothed once the ratings are recorded."""
+
+
+NO_SESSIONS = BatchSessions(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
+def find_sessions(
+    state: OnlineState,
+    moods: OnlineMoods,
+    ratings: tuple[Int64Array, Int64Array, Int64Array, Int64Array],
+    times: Int64Array | None,
+) -> BatchSessions:
+    """Find the sessions of ratings (users, items, codes, previous codes), and add new ones.
+
+    Where not every rating is kept, moods are filtered at once, in the order of time.
+    """
+    from hemf.kernels import moods as filtering
+
+    users, items, codes, previous = ratings
+    store = state.stores["user"]
+    online.keep_moods(state, np.unique(users))
+    types = store.mean.dtype, store.history.code.dtype
+    now, before = np.full(codes.size, -1), np.full(codes.size, -1)
+    when = np.zeros(codes.size, np.int64) if times is None else times
+    filtering.recall_seats.compiled(*types)(users, items, store.rows(), before)
+    arrays = moods.arrays()
+    if state.is_complete:
+        filtering.seat_all.compiled(*types)(users, when, codes, 1, arrays, now)
+        is_same = (now == before) & (codes == previous)
+        return BatchSessions(now, before, np.unique(users[~is_same]))
+    order = np.argsort(when, kind="stable")
+    sorted_now = np.full(codes.size, -1)
+    filtering.filter_all.compiled(*types)(
+        users[order], items[order], codes[order], previous[order], when[order],
+        *pair(state, "user"), rules(state), arrays, sorted_now,
+    )  # fmt: skip
+    now[order] = sorted_now
+    return BatchSessions(now, before, NO_SESSIONS.touched)
+
+
+def learn_moods(state: OnlineState) -> None:
+    """Smooth all moods and, if hyper-parameters are learnt at all, learn their prior."""
+    moods = state.moods
+    assert moods is not None
+    learn = state.options.evb is not None
+    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=learn)
+    if learn:
+        _open_moods(state, moods)
+    state.clocks.ratings["moods"] = state.seen
+    state.clocks.done("moods", "user")
+
+
+def _open_moods(state: OnlineState, moods: OnlineMoods) -> None:
+    """Restart a prior of moods that has closed, where that raises the bound.
+
+    With few sessions the factors may explain all of the moods. The variances would not grow again
+    from almost zero.
+    """
+    start, prior = MoodPrior(), moods.prior
+    if prior.variance + prior.extra >= CLOSED * (start.variance + start.extra):
+        return
+    before, kept = _mood_bound(state, moods), (moods.table.copy(), moods.moods.copy())
+    total, smoothed = state.total.copy(), moods.smoothed.copy()
+    moods.prior = start
+    smooth_moods(state, np.arange(state.stores["user"].n_rows), learn=True)
+    if not _mood_bound(state, moods) > before:
+        moods.prior, moods.smoothed = prior, smoothed
+        (moods.table[:], moods.moods[:]), state.total[:] = kept, total
+
+
+def _mood_bound(state: OnlineState, moods: OnlineMoods) -> float:
+    """Return the part of the bound that depends on moods and their prior."""
+    history = state.stores["user"].history
+    errors = float(state.errors(*history.triples(), history.sittings()).sum())
+    return -0.5 * errors / state.noise - moods.divergence(complete=True)
+
+
 # -- rows ----------------------------------------------------------------------------------------
 
 
@@ -299,9 +360,9 @@ def refresh(
     is_all = rows.size == state.stores[name].n_rows
     refresh_rows(state, name, rows, learn, arguments)
     if is_all and name in state.features:
-        if learn and features.learn(state, name):
+        if learn and learn_coefficients(state, name):
             refresh_rows(state, name, rows, learn, None)
-        features.regress(state, name)
+        regress(state, name)
     if state.clocks.due("communities", name):
         state.clocks.done("communities", name)
         state.sides[name].refresh()
@@ -312,37 +373,14 @@ def refresh_rows(
 ) -> None:
     """Bring these rows to their optimum, and learn the noise scales if they are due."""
     keep(state, name, rows, REFRESHED)
-    own, other, rules = arguments or (*online.pair(state, name), online.rules(state))
+    own, other, settings = arguments or (*pair(state, name), rules(state))
     common = online.shared(state, name)
-    memory = online.scratch(state, name, own, common)
-    online.kernel(state, "refresh_all")(rows, own, other, common, rules, memory)
+    memory = state.stores[name].scratch(own, common)
+    online.kernel(state, "refresh_all")(rows, own, other, common, settings, memory)
     store = state.stores[name]
-    note_refreshed(state, name, rows)
+    online.note_refreshed(state, name, rows)
     if learn and state.clocks.due("prior", name):
         learn_row_scales(state, name, all_fresh=rows.size == store.n_rows)
-    state.sides[name].statistics = store.statistics
-
-
-def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
-    """Note the refreshes of the other side, which decide when these rows are next due.
-
-    If all rows are refreshed at once, their next refreshes are spread out, from half to one and a
-    half times the usual interval: otherwise one later call would refresh all of them again.
-    """
-    store, other = state.stores[name], state.stores[OTHER[name]]
-    store.met[rows] = int(other.totals[2])
-    if rows.size == store.n_rows:
-        phase = (rows * GOLDEN) % 1.0 - 0.5
-        store.met[rows] -= (phase * online.CHANGE * other.n_rows).astype(np.int64)
-
-
-def record_parts(state: OnlineState, name: str) -> None:
-    """Compute the contributions of a side's rows to their communities; no row changes."""
-    store, common = state.stores[name], online.shared(state, name)
-    own, other = online.pair(state, name)
-    memory = online.scratch(state, name, own, common)
-    rows = np.arange(store.n_rows)
-    online.kernel(state, "keep_all")(rows, own, other, common, online.rules(state), memory)
     state.sides[name].statistics = store.statistics
 
 
@@ -463,13 +501,13 @@ def learn_priors(state: OnlineState) -> None:
     clocks = state.clocks
     for name in SIDES:
         side, store = state.sides[name], state.stores[name]
-        if name in state.features and features.is_due(state, name):
+        if is_regression_due(state, name):
             regress_again(state, name)
             side.refresh()
         if clocks.due("prior", name):
-            if name in state.features:
-                features.look_again(state, name)
-            if state.window == 0:
+            if name in state.features and clocks.due("rests", name):
+                online.average_effects(state, name)
+            if state.window == 0 and clocks.due("rotation", name):
                 rotate_sums(state, name)
             clocks.done("prior", name)
             grown = state.n_ratings > (1.0 + GROWING) * clocks.ratings.get(name, 0)
@@ -491,6 +529,17 @@ def _learn_prior(state: OnlineState, name: str, *, scale: bool = True) -> bool:
         side.prior, side.communities, evb=state.options.evb, structure=True, scale=scale
     )
     return True
+
+
+def rotate_sums(state: OnlineState, name: str) -> None:
+    """Rotate the other side's sums as the factors of this side move."""
+    sums = state.stores[OTHER[name]]
+    state.clocks.done("rotation", name)
+    move = rotation(state.stores[name], sums)
+    if move is not None:
+        keep(state, OTHER[name], only=("gram", "moment"))
+        sums.moment[:] = sums.moment @ move.T
+        rotate_packed(sums.gram, move.astype(sums.gram.dtype))
 
 
 def search(state: OnlineState, name: str) -> None:
@@ -541,13 +590,82 @@ def left_out_errors(state: OnlineState, ratings: Int64Array) -> Float64Array:
 # -- features ------------------------------------------------------------------------------------
 
 
+def is_regression_due(state: OnlineState, name: str) -> bool:
+    """Whether a side's regression is to be fitted again."""
+    return name in state.features and state.is_complete and state.clocks.due("regression", name)
+
+
+def learn_coefficients(state: OnlineState, name: str) -> bool:
+    """Bring C and the λ_b to their optimum, or nearer to it, after a refresh of all rows.
+
+    Return whether rows have to be updated. If that takes a large factorisation, C and the
+    λ_b stay those of the last fit.
+    """
+    side, store = state.sides[name], state.stores[name]
+    if side.regression is None or not state.is_complete or not is_exact(side.regression.design):
+        return False
+    here = _renewed(state, name)
+    information = np.where(here, store.information, 0.0)
+    if not learn_features(side, information, move=state.options.evb is not None):
+        return False
+    keep(state, name)
+    store.leverage[:] = side.regression.leverage
+    _take(state, name, side.regression)
+    return True
+
+
+def regress(state: OnlineState, name: str) -> None:
+    """Bring M to its optimum for the current rows, or nearer to it; update what depends on it."""
+    side = state.sides[name]
+    if side.regression is None or not state.is_complete:
+        return
+    here = _renewed(state, name)
+    targets = side.factor_means - side.membership.astype(np.float64) @ side.communities.mean
+    targets[~here] = 0.0
+    exact = is_exact(side.regression.design)
+    _take(state, name, (side.regression.fitted if exact else side.regression.moved)(targets))
+    online.postpone_regression(state, name)
+    online.average_effects(state, name)
+
+
+def _renewed(state: OnlineState, name: str) -> BoolArray:
+    """Update a side's regression to the current features; return which rows have any."""
+    side, store = state.sides[name], state.stores[name]
+    assert side.regression is not None
+    here: BoolArray = (store.listed >= 0).any(axis=1)
+    design = current_design(state, name, side.regression.design, here)
+    side.regression = extended(side.regression, design, store.leverage)
+    return here
+
+
+def current_design(state: OnlineState, name: str, before: Design, here: BoolArray) -> Design:
+    """Return the current features of a side's rows; those not ``here`` have none."""
+    blocks = state.features[name].blocks(before, here)
+    if RATED in before.names:
+        indptr, indices, _ = state.stores[name].history.to_rows()
+        blocks |= implicit_blocks(indptr, indices, state.stores[OTHER[name]].n_rows)
+    return Design.of(blocks, before.values.dtype.type)
+
+
+def _take(state: OnlineState, name: str, regression: Regression) -> None:
+    """Update rows and communities for another regression."""
+    side, store = state.sides[name], state.stores[name]
+    keep(state, name)
+    keep(state, OTHER[name], only=["voice"])
+    side.regression, shift = regression, store.shift.copy()
+    online.write_effects(state, name, regression)
+    store.shift_parts(store.shift - shift)
+    store.scatter += pack(regression.penalty[None])
+    side.statistics = store.statistics
+
+
 def regress_again(state: OnlineState, name: str) -> None:
     """Fit a side's regression again; where C is learnt too, after all rows are refreshed."""
     store, regression = state.stores[name], state.sides[name].regression
-    if regression is not None and online.is_exact(regression.design):
+    if regression is not None and is_exact(regression.design):
         refresh(state, name, np.arange(store.n_rows))
     else:
-        features.regress(state, name)
+        regress(state, name)
 
 
 def give_features(state: OnlineState, name: str, rows: Int64Array, encoded: csr_array) -> None:
@@ -641,46 +759,3 @@ def watch_errors(state: OnlineState, errors: Float64Array) -> str | None:
         return None  # errors below the floor are rounding
     state.watch = replace(watch, has_warned=True)
     return watch.warning
-
-
-# -- jumps that are due, which `hemf.online.jumps` makes -------------------------------------------
-
-
-def is_jump_due(state: OnlineState) -> bool:
-    """Whether to end buffering, restart, widen the prior or open directions."""
-    if is_buffer_full(state):
-        return True
-    if is_young(state):
-        return state.clocks.due("restart")
-    return state.clocks.due("widening") or is_opening_due(state)
-
-
-def is_buffer_full(state: OnlineState) -> bool:
-    """Whether a bounded history has kept enough ratings to evict some."""
-    return state.is_buffering and state.n_ratings > state.options.buffer
-
-
-def is_young(state: OnlineState) -> bool:
-    """Whether a stream started without a fit, is still short, and lists all its ratings.
-
-    Until then it restarts each time its ratings have doubled.
-    """
-    if state.fit is None or not state.is_complete or state.seen >= LAST_RESTART:
-        return False
-    return not state.has_plenty
-
-
-def is_opening_due(state: OnlineState) -> bool:
-    """Whether there are enough new ratings to search for closed directions."""
-    clocks = state.clocks
-    if state.window == 0 or state.options.evb is None or is_young(state):
-        return False
-    if state.seen < clocks.due_at.get(("directions", ""), 0.0):
-        return False
-    if state.has_plenty:  # repeated ratings of the same pairs are no test either
-        return False
-    opened_at = max(clocks.ratings.get("directions", 0), FIRST_RESTART)
-    missing = GROWTH * opened_at - state.n_ratings
-    if missing > 0:
-        clocks.schedule("directions", state.seen + missing)  # no need to count all of them before
-    return missing <= 0 and state.noise >= EXPLAINED

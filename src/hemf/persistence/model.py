@@ -55,8 +55,8 @@ from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.model.regression import HOW_MANY, RATED, Design, Regression
 from hemf.model.side import Side
 from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
-from hemf.online.record import Batch, Fit, Learner
-from hemf.online.state import OnlineState
+from hemf.online.record import Batch, Fit
+from hemf.online.state import Learner, OnlineState
 from hemf.persistence.online import (
     describe_given,
     describe_online,

@@ -32,9 +32,10 @@ from hemf.model.regression import UnknownFeatures, given_part
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
 from hemf.online.clocks import Clocks, Outlier, Watch
+from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import OnlineState, RowFeatures, feature_tables
-from hemf.online.store import ALL_ARRAYS, History, RatingBook, RowArrays, RowStore
+from hemf.online.state import OnlineState
+from hemf.online.store import ALL_ARRAYS, History, RatingBook, RowStore, empty_rows, feature_tables
 
 _OF_SIDE = ("mean", "second", "membership", "shape", "rate")
 _OWN = tuple(name for name in ALL_ARRAYS if name not in _OF_SIDE)
@@ -205,9 +206,9 @@ def _restore_store(form: Form, name: str, sides: dict[str, Side], archive: Archi
     listed = own["listed"]
     parts = listed.shape[1] if listed.ndim == 2 else 0
     require(parts >= 1, f"{name}: its parts are damaged")
-    expected = RowArrays.empty(side.layout, dtype, parts=parts, sums=sums, tables=tables)
+    expected = empty_rows(side.layout, dtype, parts=parts, sums=sums, tables=tables)
     for what, array in own.items():
-        like = getattr(expected, what)
+        like = expected[what]
         largest = LARGEST if like.dtype.kind == "f" else math.inf
         shape = (n, *like.shape[1:])
         check_array(f"{name}: its {what}", array, like.dtype, shape, largest=largest)
