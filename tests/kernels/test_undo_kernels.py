@@ -36,7 +36,7 @@ def store():
 
 def everything(store: RowStore) -> list[bytes]:
     history = store.history
-    arrays = [*store.in_use().values(), *history.to_rows(), history.sittings()]
+    arrays = [*store.in_use().values(), *history.to_rows(), history.sessions()]
     return [array.tobytes() for array in arrays]
 
 
@@ -47,7 +47,7 @@ def scramble(store: RowStore, rows: np.ndarray) -> None:
     for row in rows:
         history.other[history.start[row] : history.start[row] + history.length[row]] += 1
         history.code[history.start[row] : history.start[row] + history.length[row]] += 1
-        history.sitting[history.start[row] : history.start[row] + history.length[row]] += 1
+        history.session[history.start[row] : history.start[row] + history.length[row]] += 1
         history.length[row] = 0
 
 

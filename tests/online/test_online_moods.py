@@ -20,9 +20,9 @@ from hemf.batch.sweep import (
 from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import start, updates
+from hemf.online.book import RatingBook
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
-from hemf.online.store import RatingBook
 from proofs.learners import (
     CENTRE,
     EXACT,
@@ -82,7 +82,7 @@ def in_batch(online: OnlineState) -> BatchState:
     number[order] = np.arange(order.size)
     level, spread = moods.table[order, 0], moods.table[order, 1]
     of_ratings = {
-        name: number[store.history.sittings()].astype(np.int32)
+        name: number[store.history.sessions()].astype(np.int32)
         for name, store in online.stores.items()
     }
     times = moods.time[order]
@@ -100,7 +100,7 @@ def in_batch(online: OnlineState) -> BatchState:
 def times_of(state: OnlineState) -> np.ndarray:
     """Times of all ratings in the users' histories."""
     assert state.moods is not None
-    return np.asarray(state.moods.time[state.stores["user"].history.sittings()])
+    return np.asarray(state.moods.time[state.stores["user"].history.sessions()])
 
 
 def assert_same(ours: OnlineState, theirs: BatchState) -> None:
@@ -307,7 +307,7 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
     moods.check()
     order, _ = moods._chains()
-    sittings = {int(s) for s in state.stores["user"].history.sittings()}
+    sittings = {int(s) for s in state.stores["user"].history.sessions()}
     assert sittings <= set(order.tolist())
     at = {
         (int(u), int(i)): int(t) for u, i, t in zip(*pairs(state)[:2], times_of(state), strict=True)
@@ -317,7 +317,7 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     # All of a rater's sittings have ratings once they have been smoothed.
     updates.learn_moods(state)
     order, _ = moods._chains()
-    assert {int(s) for s in state.stores["user"].history.sittings()} == set(order.tolist())
+    assert {int(s) for s in state.stores["user"].history.sessions()} == set(order.tolist())
 
 
 def test_a_rating_added_and_removed_leaves_the_sittings_as_they_were() -> None:
@@ -389,7 +389,7 @@ def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool
     updates.smooth_moods(state, np.arange(moods.n_raters))
     if moves:
         users, items, _ = pairs(state)
-        sitting = state.stores["user"].history.sittings()
+        sitting = state.stores["user"].history.sessions()
         mood = rng.choice([-2.0, 2.0], int(moods.used[0]))[sitting]
         codes = state.book.codes(np.float32(np.round(4.0 * mood) / 4.0 + CENTRE))
         absorb(state, users, items, codes, np.full(codes.size, -1), times_of(state), learn=False)

@@ -13,8 +13,9 @@ from scipy.sparse import issparse
 from hemf import HeMF
 from hemf.data.vocabulary import Vocabulary
 from hemf.model.state import FittedModel
+from hemf.online.book import RatingBook
 from hemf.online.moods import OnlineMoods
-from hemf.online.store import History, RatingBook, RowStore
+from hemf.online.store import History, RowStore
 
 CALLS = {"journal", "lock", "prepared"}
 """Attributes that are of calls rather than of a model."""
@@ -92,7 +93,7 @@ def _content(thing: Any) -> dict[str, Any]:
         return {**own, "_arrays": None, "arrays": thing.in_use()}
     if isinstance(thing, History):
         lists = [thing.row(row) for row in range(thing.n_rows)]
-        sittings = thing.sittings()
+        sittings = thing.sessions()
         return {"lists": lists, "sittings": sittings, "codes": thing.code.dtype, "n": thing.n_rows}
     if isinstance(thing, RatingBook):
         return {"values": thing.values, "known": thing.known(thing.values)}

@@ -146,7 +146,7 @@ def _residuals(state: OnlineState) -> Sparse:
     indptr, indices, codes = users.history.to_rows()
     values = state.levels()[codes]
     if state.moods is not None:
-        values -= state.moods.of(users.history.sittings())[0]
+        values -= state.moods.of(users.history.sessions())[0]
     lengths = np.diff(indptr)
     if indices.size > MAX_READ:
         order = state.rng.permutation(lengths.size)

@@ -29,10 +29,10 @@ MIN_ROOM = 16  # sessions or raters
 class Listed(Protocol):
     """Ratings of one side, each with the number of its session."""
 
-    sitting: Int32Array
+    session: Int32Array
     """In place, with room for more ratings."""
 
-    def sittings(self) -> Int32Array:
+    def sessions(self) -> Int32Array:
         """Return the session of each rating."""
 
 
@@ -160,7 +160,7 @@ class OnlineMoods:
         n, at = int(self.used[0]), _columns()
         kept = self.links[:n, at.RATER] >= 0
         for history in histories:
-            listed = history.sittings()
+            listed = history.sessions()
             kept[listed[listed >= 0]] = True
         if kept.all():
             return
@@ -177,7 +177,7 @@ class OnlineMoods:
         self.last[: self.n_raters] = number[self.last[: self.n_raters]]
         self.used[0] = count
         for history in histories:
-            history.sitting[:] = number[np.clip(history.sitting, -1, n - 1)]
+            history.session[:] = number[np.clip(history.session, -1, n - 1)]
 
     def leave_latest(self) -> None:
         """Unlink all but the latest session of each rater."""
@@ -233,9 +233,9 @@ class OnlineMoods:
         self.moods[:n] = 0.0
         self.moods[:n, at.SPREAD] = prior.variance + prior.extra
 
-    def of(self, seats: AnyArray) -> tuple[Float64Array, Float64Array]:
+    def of(self, sessions: AnyArray) -> tuple[Float64Array, Float64Array]:
         """Mean and variance of the moods of these sessions."""
-        mean, spread = self.moods[seats].astype(np.float64).T
+        mean, spread = self.moods[sessions].astype(np.float64).T
         return mean, spread
 
     def at(self, users: Int64Array, when: Int64Array) -> tuple[Float64Array, Float64Array]:

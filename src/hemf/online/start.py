@@ -16,6 +16,7 @@ from hemf.data.vocabulary import Vocabulary
 from hemf.engines.threads import Sessions, Threads, one_blas_thread
 from hemf.model.regression import Design, given_part, implicit_blocks
 from hemf.model.rows import pack
+from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
@@ -37,7 +38,7 @@ from hemf.online.state import (
     widen,
     write_effects,
 )
-from hemf.online.store import History, RatingBook, RowStore, feature_tables, row_of_each
+from hemf.online.store import History, RowStore, feature_tables, row_of_each
 
 Tables: TypeAlias = dict[str, tuple[AnyArray, ...]]
 """Each side's indptr, indices and codes, oldest first, and sessions where there are moods."""
@@ -267,25 +268,25 @@ def _evict_all(state: OnlineState) -> None:
         newer = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(indices.size)
         is_old[name] = newer > state.window
     is_gone = is_old["user"][order["user"]] & is_old["item"][order["item"]]
-    sittings = {name: store.history.sittings() for name, store in state.stores.items()}
+    sessions = {name: store.history.sessions() for name, store in state.stores.items()}
     for name, (_, indices, codes) in listed.items():
         gone = np.empty_like(is_gone)
         gone[order[name]] = is_gone
         store = state.stores[name]
         kept = np.bincount(rows[name][~gone], minlength=store.n_rows)
-        seats = sittings[name] if store.history.has_sittings else None
+        own = sessions[name] if store.history.has_sessions else None
         store.history = History.from_rows(
             np.concatenate([[0], np.cumsum(kept)]),
             indices[~gone],
             codes[~gone],
-            None if seats is None else seats[~gone],
+            None if own is None else own[~gone],
         )
         state.even_codes()
         kernel(state, "settle_all")(
             Batch(
                 rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
                 codes[gone].astype(np.int64), none,
-                none if seats is None else seats[gone].astype(np.int64),
+                none if own is None else own[gone].astype(np.int64),
             ), *pair(state, name), rules(state), state.options.forgetting[name],
             state.stores["user"].outer(),
         )  # fmt: skip
@@ -324,7 +325,7 @@ def begin(
         widen(side)
         sums = is_bounded and options.buffer == 0
         stores[name] = RowStore(side.layout, fit.dtype, sums=sums, most=options.most_parts)
-        stores[name].history = History(has_sittings=fit.moods)
+        stores[name].history = History(has_sessions=fit.moods)
     state = OnlineState(
         sides,
         stores,
@@ -362,7 +363,7 @@ def restart(state: OnlineState) -> OnlineState | None:
     for name, store in state.stores.items():
         tables[name] = indptr, indices, codes = store.history.to_rows()
         if state.moods is not None:
-            tables[name] = *tables[name], store.history.sittings()
+            tables[name] = *tables[name], store.history.sessions()
         levels = ((state.book.values[codes] - centre) / unit).astype(store.mean.dtype)
         rows[name] = Sparse(indptr, indices, levels)
     designs = {}

@@ -33,7 +33,8 @@ from hemf.model.communities import Prior
 from hemf.model.moods import ROUNDS, MoodSums, learn_mood_prior
 from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
-from hemf.model.side import OnlineShift, Side, bound_terms, expected_row, newcomer_moments
+from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
+from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
 from hemf.online.features import RowFeatures, variance_solver
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of, rows_of
@@ -45,8 +46,8 @@ from hemf.online.store import (
     SUMS,
     WHOLE,
     Kernel,
-    RatingBook,
     RowStore,
+    community_arguments,
     copy_rows_kernel,
     distinct,
 )
@@ -173,7 +174,7 @@ class OnlineState:
         if not self.can_be_exact:
             return float(self.stores["item"].totals[1])
         history = self.stores["user"].history
-        return float(self.errors(*history.triples(), history.sittings()).sum())
+        return float(self.errors(*history.triples(), history.sessions()).sum())
 
     @property
     def can_be_exact(self) -> bool:
@@ -208,15 +209,15 @@ class OnlineState:
         users: Int64Array,
         items: Int64Array,
         codes: Int64Array,
-        sittings: AnyArray | None = None,
+        sessions: AnyArray | None = None,
     ) -> Float64Array:
         """τ υ E(r - o - a·b)² of each rating that is not removed (code -1)."""
         left, right = self.stores["user"], self.stores["item"]
         there = codes >= 0
         users, items = users[there], items[there]
         mean, variance = pair_moments(left.moments, right.moments, users, items, variance=True)
-        if self.moods is not None and sittings is not None:
-            mood, spread = self.moods.of(sittings[there])
+        if self.moods is not None and sessions is not None:
+            mood, spread = self.moods.of(sessions[there])
             mean, variance = mean + mood, variance + spread
         weight = left.weight[users] * right.weight[items]
         return np.asarray(weight * ((self.levels()[codes[there]] - mean) ** 2 + variance))
@@ -267,7 +268,7 @@ class OnlineState:
         values = self.levels()[codes]
         if self.moods is not None and not as_given:
             first = int(history.start[row])
-            values -= self.moods.of(history.sitting[first : first + others.size])[0]
+            values -= self.moods.of(history.session[first : first + others.size])[0]
         order = np.argsort(others)
         return others[order], values[order]
 
@@ -440,7 +441,7 @@ def keep_sessions(state: OnlineState) -> None:
     journal = _open_journal(state)
     if journal is not None:
         keep_moods(state)
-        journal.add(content_of(*(store.history.sitting for store in state.stores.values())))
+        journal.add(content_of(*(store.history.session for store in state.stores.values())))
 
 
 def keep_batch(state: OnlineState, rows: dict[str, Int64Array]) -> None:
@@ -565,27 +566,6 @@ def sessions(state: OnlineState) -> Sittings:
     if state.moods is None:
         return no_sessions(state.stores["user"].mean.dtype)
     return state.moods.arrays()
-
-
-def community_arguments(side: Side) -> dict[str, Any]:
-    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
-    communities, scales = side.communities, side.noise_scales
-    blocks = None if side.regression is None else side.regression.coefficient_blocks
-    logs = None if blocks is None else blocks.logs
-    is_one = communities.count == 1  # of which every row is a member
-    return {
-        "precision": np.ascontiguousarray(communities.precision),
-        "natural_mean": np.ascontiguousarray(communities.natural_mean),
-        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
-        "free": side.layout.free,
-        "pinned": side.layout.pinned,
-        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
-        "expected": expected_row(communities, side.layout),
-        "how_many": np.zeros((0, side.layout.order))
-        if blocks is None or logs is None
-        else np.ascontiguousarray(blocks.how_many),
-        "logs": np.zeros(0) if logs is None else logs.array,
-    }
 
 
 def patience(state: OnlineState, name: str) -> float:
@@ -798,7 +778,7 @@ class Learner:
             indptr, items, codes = history.to_rows()
             users = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)).astype(np.int32)
             values: Array = state.book.values[codes]
-            times = None if state.moods is None else state.moods.time[history.sittings()]
+            times = None if state.moods is None else state.moods.time[history.sessions()]
             exact = state.stores["user"].mean.dtype == np.float64
             if state.options.counts_repeats:
                 users, items, values, times = average_duplicates(users, items, values, times)

@@ -1,8 +1,9 @@
-"""Data of online learning: rating values, and the ratings and rows of each side.
+"""Data of online learning: the ratings and rows of each side.
 
 A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, the
-position of its value in a `RatingBook`. With more than 65,536 different values codes take 4 bytes.
-Where raters have moods, each side also holds the number of the rating's session, 4 bytes.
+position of its value in a `hemf.online.book.RatingBook`. With more than 65,536 different values
+codes take 4 bytes. Where raters have moods, each side also holds the number of the rating's
+session, 4 bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from hemf._typing import OTHER, AnyArray, Array, Float64Array, Int32Array, Int64
 from hemf.model.communities import Statistics
 from hemf.model.regression import RATED
 from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, pack
-from hemf.model.side import Side
+from hemf.model.side import Side, expected_row
 
 if TYPE_CHECKING:
     from hemf.kernels.structures import Outer, Pools, Rows, Scratch, Shared
@@ -32,7 +33,6 @@ Undo: TypeAlias = Callable[[], None]
 
 NARROW_CODES = 65_536  # as many codes fit into 16 bits
 MIN_ROOM = 16  # rows, entries or values
-RECENT_VALUES = 1024
 CHUNK = 16_384  # rows whose parts are turned to double precision at a time
 
 
@@ -60,106 +60,6 @@ def row_of_each(indptr: Int64Array) -> Int64Array:
     return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
 
 
-class RatingBook:
-    """The distinct rating values in float64, numbered in the order in which they were first seen.
-
-    >>> book = RatingBook()
-    >>> book.codes(np.float32([4, 3.5, 4])).tolist(), book.values.tolist()
-    ([0, 1, 0], [4.0, 3.5])
-    >>> book.known(np.float32([3.5, 2])).tolist(), len(book)
-    ([1, -1], 2)
-    """
-
-    def __init__(self) -> None:
-        self._values: Float64Array = np.empty(0, np.float64)
-        self._count = 0
-        # Most values are in the long index, the latest in a short one: otherwise each new value
-        # could move millions.
-        self._long = self._recent = _Index.empty()
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def values(self) -> Float64Array:
-        """The value of each code; valid until values are added or removed."""
-        return self._values[: self._count]
-
-    def known(self, values: Array) -> Int64Array:
-        """Return the code of each value, -1 for those not in the book."""
-        wanted = values.astype(np.float64, copy=False)
-        codes = self._recent.find(wanted)
-        if len(self._long.values):
-            missed = np.flatnonzero(codes < 0)
-            if len(missed):
-                codes[missed] = self._long.find(wanted[missed])
-        return codes
-
-    def codes(self, values: Array) -> Int64Array:
-        """Return the code of each value; new values are added."""
-        codes = self.known(values)
-        new = codes < 0
-        if new.any():
-            self._add(values[new].astype(np.float64))
-            codes = self.known(values)
-        return codes
-
-    def truncate(self, count: int) -> None:
-        """Remove all values but the first ``count``.
-
-        >>> book = RatingBook()
-        >>> _ = book.codes(np.float32([4])), book.codes(np.float32([3, 5]))
-        >>> book.truncate(1)
-        >>> book.values.tolist(), book.known(np.float32([5, 4])).tolist()
-        ([4.0], [-1, 0])
-        """
-        if count < self._count:
-            self._long, self._recent = self._long.below(count), self._recent.below(count)
-            self._count = count
-
-    def _add(self, values: Float64Array) -> None:
-        distinct, first = np.unique(values, return_index=True)
-        rank = np.empty(len(first), np.uint32)
-        rank[np.argsort(first)] = np.arange(len(first))
-        count = self._count + len(distinct)
-        stored = with_room(self._values, self._count, count)
-        stored[self._count + rank.astype(np.int64)] = distinct
-        long = self._long
-        recent = self._recent.merged(_Index(distinct, rank + np.uint32(self._count)))
-        if len(recent.values) > max(RECENT_VALUES, 8 * int(len(long.values) ** 0.5)):
-            long, recent = long.merged(recent), _Index.empty()
-        self._values, self._long, self._recent = stored, long, recent
-        self._count = count
-
-
-class _Index(NamedTuple):
-    """Values in ascending order, each with its code."""
-
-    values: Float64Array
-    codes: npt.NDArray[np.uint32]
-
-    @classmethod
-    def empty(cls) -> _Index:
-        return cls(np.empty(0, np.float64), np.empty(0, np.uint32))
-
-    def find(self, wanted: Float64Array) -> Int64Array:
-        if not len(self.values):
-            return np.full(len(wanted), -1)
-        place = self.values.searchsorted(wanted)
-        codes = self.codes.take(place, mode="clip").astype(np.int64)
-        codes[self.values.take(place, mode="clip") != wanted] = -1
-        return codes
-
-    def merged(self, other: _Index) -> _Index:
-        values = np.concatenate([self.values, other.values])
-        order = np.argsort(values, kind="stable")  # of two sorted parts, a mere merge
-        return _Index(values[order], np.concatenate([self.codes, other.codes])[order])
-
-    def below(self, count: int) -> _Index:
-        kept = self.codes < count
-        return _Index(self.values[kept], self.codes[kept])
-
-
 class History:
     """The ratings of one side: for each row a list of (row of the other side, code), newest last.
 
@@ -177,17 +77,17 @@ class History:
     """Pool of the lists' rows of the other side."""
     code: Codes
     """Pool of the lists' codes, 16 bits each or, after `widen`, 32."""
-    sitting: Int32Array
+    session: Int32Array
     """Pool of the lists' sessions; empty without moods."""
 
-    def __init__(self, n_rows: int = 0, *, has_sittings: bool = False) -> None:
+    def __init__(self, n_rows: int = 0, *, has_sessions: bool = False) -> None:
         self._lists: Int64Array = np.zeros((3, n_rows), np.int64)
         self._count = n_rows
         # In an array, so that the kernel that moves lists updates it too: an interruption must
         # not come between.
         self._used: Int64Array = np.zeros(1, np.int64)
         self.other, self.code = np.empty(0, np.int32), np.empty(0, np.uint16)
-        self.sitting, self.has_sittings = np.empty(0, np.int32), has_sittings
+        self.session, self.has_sessions = np.empty(0, np.int32), has_sessions
 
     @classmethod
     def from_rows(
@@ -195,12 +95,12 @@ class History:
         indptr: Int64Array,
         indices: AnyArray,
         codes: AnyArray,
-        sittings: AnyArray | None = None,
+        sessions: AnyArray | None = None,
     ) -> History:
         """Hold the lists ``indptr[i]`` to ``indptr[i + 1]`` of ``indices`` and ``codes``."""
-        history = cls(len(indptr) - 1, has_sittings=sittings is not None)
-        if sittings is not None:
-            history.sitting = np.array(sittings, np.int32)
+        history = cls(len(indptr) - 1, has_sessions=sessions is not None)
+        if sessions is not None:
+            history.session = np.array(sessions, np.int32)
         wide = len(codes) > 0 and int(codes.max()) >= NARROW_CODES
         history._lists[0] = indptr[:-1]
         history._lists[1:] = np.diff(indptr)
@@ -237,7 +137,7 @@ class History:
     @property
     def nbytes(self) -> int:
         """Memory of the lists, room to grow included."""
-        pools = self.other.nbytes + self.code.nbytes + self.sitting.nbytes
+        pools = self.other.nbytes + self.code.nbytes + self.session.nbytes
         return self._lists.nbytes + pools
 
     def add_rows(self, n: int) -> None:
@@ -267,7 +167,7 @@ class History:
         lists = self._lists
         if not _record_kernel("extend")(
             rows, extra, lists[0], lists[1], lists[2], self._used, self.other, halves, width,
-            self.sitting,
+            self.session,
         ):  # fmt: skip
             self._rebuild(rows, extra)
 
@@ -302,7 +202,7 @@ class History:
         indptr, others, codes = self.to_rows()
         return row_of_each(indptr), others.astype(np.int64), codes.astype(np.int64)
 
-    def sittings(self) -> Int32Array:
+    def sessions(self) -> Int32Array:
         """Return the session of each entry that `to_rows` returns; empty without moods."""
         ends = np.cumsum(self.length)
         last = int(ends[-1]) if ends.size else 0
@@ -336,7 +236,7 @@ class History:
         """Return the lists as `hemf.kernels.undo` takes them."""
         from hemf.kernels.structures import Pools
 
-        return self._lists, Pools(self.other, *self._halves(), self.sitting)
+        return self._lists, Pools(self.other, *self._halves(), self.session)
 
     def mark(self) -> Undo:
         """Return a function that restores all but the content of the lists: `RowStore.mark`."""
@@ -357,21 +257,21 @@ class History:
         end = _record_kernel("lay_out")(rows, extra, length, self.room, start, room)
         # Looking at all rows has to pay even where most of them are empty.
         free = max(end // 3, count // 4, MIN_ROOM)
-        other, code, sitting = self._gathered(start, end + free)
+        other, code, session = self._gathered(start, end + free)
         used = np.array([end])
         self._lists, self._used, self.other, self.code = lists, used, other, code
-        self.sitting = sitting
+        self.session = session
 
     def _gathered(self, start: Int64Array, size: int) -> tuple[Int32Array, Codes, Int32Array]:
         """Return pools of a size in which the lists begin at ``start``."""
         other, code = np.empty(size, np.int32), np.empty(size, self.code.dtype)
-        sitting = np.full(size if self.has_sittings else 0, -1, np.int32)
+        session = np.full(size if self.has_sessions else 0, -1, np.int32)
         halves, width = self._halves()
         _record_kernel("gather")(
-            self.start, self.length, self.other, halves, width, self.sitting,
-            np.ascontiguousarray(start), other, code.view(np.uint16), sitting,
+            self.start, self.length, self.other, halves, width, self.session,
+            np.ascontiguousarray(start), other, code.view(np.uint16), session,
         )  # fmt: skip
-        return other, code, sitting
+        return other, code, session
 
     def _halves(self) -> tuple[npt.NDArray[np.uint16], int]:
         return self.code.view(np.uint16), self.code.itemsize // 2
@@ -572,7 +472,7 @@ class RowStore:
             length=history.length,
             other=history.other,
             code=history.code,
-            sitting=history.sitting,
+            sitting=history.session,
         )
 
     def scratch(self, own: Rows, common: Shared) -> Scratch:
@@ -801,6 +701,27 @@ class RowStore:
                 else:
                     np.add.at(scatter, listed[there], part[:, 1 + order :])
         self.first[:], self.scatter[:] = first, scatter
+
+
+def community_arguments(side: Side) -> dict[str, Any]:
+    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
+    communities, scales = side.communities, side.noise_scales
+    blocks = None if side.regression is None else side.regression.coefficient_blocks
+    logs = None if blocks is None else blocks.logs
+    is_one = communities.count == 1  # of which every row is a member
+    return {
+        "precision": np.ascontiguousarray(communities.precision),
+        "natural_mean": np.ascontiguousarray(communities.natural_mean),
+        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
+        "free": side.layout.free,
+        "pinned": side.layout.pinned,
+        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
+        "expected": expected_row(communities, side.layout),
+        "how_many": np.zeros((0, side.layout.order))
+        if blocks is None or logs is None
+        else np.ascontiguousarray(blocks.how_many),
+        "logs": np.zeros(0) if logs is None else logs.array,
+    }
 
 
 @cache

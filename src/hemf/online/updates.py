@@ -338,7 +338,7 @@ def _open_moods(state: OnlineState, moods: OnlineMoods) -> None:
 def _mood_bound(state: OnlineState, moods: OnlineMoods) -> float:
     """Return the part of the bound that depends on moods and their prior."""
     history = state.stores["user"].history
-    errors = float(state.errors(*history.triples(), history.sittings()).sum())
+    errors = float(state.errors(*history.triples(), history.sessions()).sum())
     return -0.5 * errors / state.noise - moods.divergence(complete=True)
 
 

@@ -31,11 +31,12 @@ from hemf.model.moods import MoodPrior
 from hemf.model.regression import UnknownFeatures, given_part
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
+from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
-from hemf.online.store import ALL_ARRAYS, History, RatingBook, RowStore, empty_rows, feature_tables
+from hemf.online.store import ALL_ARRAYS, History, RowStore, empty_rows, feature_tables
 
 _OF_SIDE = ("mean", "second", "membership", "shape", "rate")
 _OWN = tuple(name for name in ALL_ARRAYS if name not in _OF_SIDE)
@@ -55,7 +56,7 @@ def describe_online(state: OnlineState, members: Members) -> Form:
         arrays = {name: getattr(store, name) for name in (*_OWN, *_STATISTICS)}
         arrays |= dict(zip(_LISTS, store.history.to_rows(), strict=True))
         if state.moods is not None:
-            arrays["sittings"] = store.history.sittings()
+            arrays["sittings"] = store.history.sessions()
         for name, array in arrays.items():
             members[f"online/{side}/{name}.npy"] = np.ascontiguousarray(array)
     tables: dict[str, list[str]] = {name: [] for name in _TABLES}
@@ -192,7 +193,7 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
         ).tocsc()
         if name == "user":
             table = table.tocsr()  # of both sides by user, then by item
-        known = [codes, *([history.sittings()] if history.has_sittings else [])]
+        known = [codes, *([history.sessions()] if history.has_sessions else [])]
         columns.append([table.indptr, table.indices, *(column[table.data] for column in known)])
     return all(map(np.array_equal, *columns))
 

@@ -26,8 +26,7 @@ from hemf.model.state import FittedModel
 from hemf.online.features import visitor_row
 from hemf.online.journal import ModelHolder
 from hemf.online.record import Fit
-from hemf.online.state import community_arguments
-from hemf.online.store import RowStore
+from hemf.online.store import RowStore, community_arguments
 
 HUGE = 1e38  # ratings beyond may be beyond float32
 
