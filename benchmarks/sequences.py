@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hemf import HeMF
 from hemf.errors import HemfError
 from hemf.kernels.compile import Kernel
-from hemf.online import updates
+from hemf.online import learner, updates
 from proofs import tearing
 from proofs.sameness import difference
 from proofs.tearing import Struck
@@ -682,7 +682,7 @@ def _memory(run: Any, again: Any, rng: np.random.Generator) -> None:
 def _kernel(run: Any, again: Any, rng: np.random.Generator) -> None:
     """Let a step of learning, or the loading of a kernel, fail."""
     owner, name = [
-        (updates, "apply_batch"), (updates, "refresh"), (updates, "add_new_rows"),
+        (updates, "apply_batch"), (updates, "refresh"), (learner, "add_new_rows"),
         (updates, "apply_stream"), (Kernel, "trusting"),
     ][int(rng.integers(5))]  # fmt: skip
     function, count, at = getattr(owner, name), 0, int(rng.integers(1, 4))
