@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hemf.kernels import record
-from hemf.online.book import RECENT_VALUES, RatingBook
-from hemf.online.store import NARROW_CODES, History
+from hemf.online.store import NARROW_CODES, RECENT_VALUES, History, RatingBook
 
 Model = list[list[tuple[int, int]]]
 """What a history stands for: the entries (other row, code) of each row."""

@@ -20,9 +20,9 @@ from hemf.batch.sweep import (
 from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import start, updates
-from hemf.online.book import RatingBook
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
+from hemf.online.store import RatingBook
 from proofs.learners import (
     CENTRE,
     EXACT,

@@ -19,8 +19,8 @@ from hemf.model.rows import Layout, pack, unpack
 from hemf.online import learner as learners
 from hemf.online import start, updates
 from hemf.online import state as states
-from hemf.online.book import RatingBook
 from hemf.online.state import OnlineState
+from hemf.online.store import RatingBook
 from proofs import slow_bound
 from proofs.problems import OTHER, Setting, fit_with, problem, rows_of, tables, update_rows
 

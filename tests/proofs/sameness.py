@@ -13,9 +13,8 @@ from scipy.sparse import issparse
 from hemf import HeMF
 from hemf.data.vocabulary import Vocabulary
 from hemf.model.state import FittedModel
-from hemf.online.book import RatingBook
 from hemf.online.moods import OnlineMoods
-from hemf.online.store import History, RowStore
+from hemf.online.store import History, RatingBook, RowStore
 
 CALLS = {"journal", "lock", "prepared"}
 """Attributes that are of calls rather than of a model."""

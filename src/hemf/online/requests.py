@@ -16,9 +16,9 @@ from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
-from hemf.online.book import RatingBook
 from hemf.online.clocks import is_far
 from hemf.online.state import OnlineState, add_new_rows, recall
+from hemf.online.store import RatingBook
 
 
 def check_possible(known: tuple[float, float] | None, called: str, values: Array) -> None:

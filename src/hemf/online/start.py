@@ -16,7 +16,6 @@ from hemf.data.vocabulary import Vocabulary
 from hemf.engines.threads import Sessions, Threads, one_blas_thread
 from hemf.model.regression import Design, given_part, implicit_blocks
 from hemf.model.rows import pack
-from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
@@ -38,7 +37,7 @@ from hemf.online.state import (
     widen,
     write_effects,
 )
-from hemf.online.store import History, RowStore, feature_tables, row_of_each
+from hemf.online.store import History, RatingBook, RowStore, feature_tables, row_of_each
 
 Tables: TypeAlias = dict[str, tuple[AnyArray, ...]]
 """Each side's indptr, indices and codes, oldest first, and sessions where there are moods."""

@@ -34,7 +34,6 @@ from hemf.model.moods import ROUNDS, MoodSums, learn_mood_prior
 from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
 from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
-from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
 from hemf.online.features import RowFeatures, variance_solver
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of, rows_of
@@ -46,6 +45,7 @@ from hemf.online.store import (
     SUMS,
     WHOLE,
     Kernel,
+    RatingBook,
     RowStore,
     community_arguments,
     copy_rows_kernel,

@@ -31,12 +31,11 @@ from hemf.model.moods import MoodPrior
 from hemf.model.regression import UnknownFeatures, given_part
 from hemf.model.side import Side
 from hemf.model.state import GivenFeatures
-from hemf.online.book import RatingBook
 from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
-from hemf.online.store import ALL_ARRAYS, History, RowStore, empty_rows, feature_tables
+from hemf.online.store import ALL_ARRAYS, History, RatingBook, RowStore, empty_rows, feature_tables
 
 _OF_SIDE = ("mean", "second", "membership", "shape", "rate")
 _OWN = tuple(name for name in ALL_ARRAYS if name not in _OF_SIDE)
