@@ -10,17 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from hemf.kernels import lanes
 from hemf.kernels.blocks import data_part, load_block
 from hemf.kernels.compile import allocating_kernel, kernel, summing
-from hemf.kernels.lanes import (
-    factorise,
-    full,
-    invert,
-    load,
-    solve_backward,
-    solve_forward,
-    store,
-)
 from hemf.kernels.structures import (
     WIDTH,
     Cube,
@@ -78,15 +70,15 @@ def draw_rows(
         load_block(start, count, cuts[end], ratings, other, memory)
         data_part(start, count, free, -1, noise, memory, factor, drawn)
         for p in range(triangle):
-            store(factor, p, load(factor, p) + precision[p])
+            lanes.store(factor, p, lanes.load(factor, p) + precision[p])
         for i in range(order):
-            store(drawn, i, load(drawn, i) + natural_mean[i])
-        factorise(factor, order)
-        solve_forward(factor, drawn, order)
+            lanes.store(drawn, i, lanes.load(drawn, i) + natural_mean[i])
+        lanes.factorise(factor, order)
+        lanes.solve_forward(factor, drawn, order)
         for i in range(order):  # A = CCᵀ, and C⁻ᵀ(C⁻¹h + z) has mean A⁻¹h and covariance A⁻¹
             for b in range(count):
                 drawn[i, b] += rows[start + b, i]
-        solve_backward(factor, drawn, order)
+        lanes.solve_backward(factor, drawn, order)
         for i in range(order):
             for b in range(count):
                 rows[start + b, i] = drawn[i, b]
@@ -119,7 +111,7 @@ def conditional_rows(
     for start in range(cuts[begin], cuts[end], WIDTH):
         count = min(WIDTH, cuts[end] - start)
         for p in range(triangle):
-            store(factor, p, full(precision[p]))
+            lanes.store(factor, p, lanes.full(precision[p]))
         for b in range(count):
             gram[:] = 0
             moment[:] = 0
@@ -136,8 +128,8 @@ def conditional_rows(
                 natural_mean[start + b, i] = moment[i]
             for p in range(triangle):
                 factor[p, b] += gram[p]
-        factorise(factor, order)
-        invert(factor, order)
+        lanes.factorise(factor, order)
+        lanes.invert(factor, order)
         p = 0
         for i in range(order):
             for j in range(i + 1):
