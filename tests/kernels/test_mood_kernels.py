@@ -55,8 +55,9 @@ def smoothed(
     posterior = MoodPosterior.none(precision.size)
     sums = np.zeros((cuts.size - 1, kernels.SUMS))
     kernels.smooth.compiled(np.float64)(
-        0, cuts.size - 1, cuts, indptr, SessionInformation(precision, pull), prior.persistence,
-        prior.variance, prior.extra, SessionPosterior(**vars(posterior)), sums,
+        0, cuts.size - 1, cuts, indptr, SessionInformation(precision, pull),
+        np.array([prior.persistence, prior.variance, prior.extra]),
+        SessionPosterior(**vars(posterior)), sums,
     )  # fmt: skip
     n_raters = int((np.diff(indptr) > 0).sum())
     return posterior, MoodSums(*sums.sum(axis=0).tolist(), n_raters, precision.size)

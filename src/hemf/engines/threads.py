@@ -210,13 +210,11 @@ class RatingsInMemory:
         sums = np.zeros((cuts.size - 1, SUMS))
         information = SessionInformation(precision, natural_mean)
         posterior = SessionPosterior(**vars(new))
+        numbers = np.array([prior.persistence, prior.variance, prior.extra])
         run = smooth.compiled(np.float64)
 
         def work(begin: int, end: int) -> None:
-            run(
-                begin, end, cuts, indptr, information, prior.persistence, prior.variance,
-                prior.extra, posterior, sums,
-            )  # fmt: skip
+            run(begin, end, cuts, indptr, information, numbers, posterior, sums)
 
         self._share_out(work, cuts.size - 1)
         n_raters = int((np.diff(indptr) > 0).sum())

@@ -59,10 +59,13 @@ def gather(
 @kernel
 def smooth(
     begin: int, end: int, cuts: Int64Array, indptr: Int64Array, information: SessionInformation,
-    persistence: float, variance: float, extra: float, posterior: SessionPosterior,
-    sums: Float64Matrix,
+    prior: Float64Array, posterior: SessionPosterior, sums: Float64Matrix,
 ) -> None:  # fmt: skip
-    """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums."""
+    """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums.
+
+    ``prior`` holds φ, τ² and γ², as in `Sittings`.
+    """
+    persistence, variance, extra = prior[0], prior[1], prior[2]
     precision, natural_mean = information.precision, information.natural_mean
     level, level_spread, product = posterior.level, posterior.level_spread, posterior.product
     mean, spread = posterior.mean, posterior.spread
