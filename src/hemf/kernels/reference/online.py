@@ -364,10 +364,10 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
     shared.totals[3] += worth - own.worth[i]
     own.worth[i] = worth
     if shared.prior_shape > 0.0:
-        own.shape[i] = shared.prior_shape + 0.5 * worth
+        shape = shared.prior_shape + 0.5 * worth
         rate = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
-        own.rate[i] = np.clip(rate, own.shape[i] / MAX_WEIGHT, own.shape[i] * MAX_WEIGHT)
-        own.weight[i] = own.shape[i] / own.rate[i]
+        rate = np.clip(rate, shape / MAX_WEIGHT, shape * MAX_WEIGHT)
+        own.shape[i], own.rate[i], own.weight[i] = shape, rate, shape / rate
     give(own, shared, i, 1.0)
     shared.totals[2] += 1.0
     own.pending[i], own.touched[i] = 0, shared.totals[2]
