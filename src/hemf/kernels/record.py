@@ -14,9 +14,10 @@ import numpy as np
 
 from hemf.kernels.compile import inner, kernel, step
 from hemf.kernels.lanes import copy_entries, put_products
-from hemf.kernels.solve import ROUNDING_OF_DOUBLE, ROUNDING_OF_SINGLE
 from hemf.kernels.structures import (
     MEAN,
+    ROUNDING_OF_DOUBLE,
+    ROUNDING_OF_SINGLE,
     SPREAD,
     Int32Array,
     Int64Array,
@@ -58,7 +59,7 @@ def listed_at(own: Rows, rules: Rules, i: int, j: int, previous: int) -> int:
         return find(own.start, own.length, own.other, i, j)
     if previous < 0:
         return -1
-    return find_code(own.start, own.length, own.other, own.code, i, j, previous)
+    return find_code(own, i, j, previous)
 
 
 @inner
@@ -78,12 +79,7 @@ def sum_up(
 ) -> None:  # fmt: skip
     """Add a rating to the sums of those that are not listed."""
     if forgetting < 1.0:
-        for p in range(own.gram.shape[1]):
-            own.gram[i, p] *= forgetting
-        for t in range(own.moment.shape[1]):
-            own.moment[i, t] *= forgetting
-        own.square[i] *= forgetting
-        own.settled[i] *= forgetting
+        fade(own, i, forgetting)
     weight = np.float64(other.weight[j])
     if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
@@ -108,14 +104,19 @@ def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
     total weight of the sums stays the number of ratings.
     """
     replaced = min(renewal * weight, own.settled[i])
-    fade = 1.0 - replaced / own.settled[i]
-    for p in range(own.gram.shape[1]):
-        own.gram[i, p] *= fade
-    for t in range(own.moment.shape[1]):
-        own.moment[i, t] *= fade
-    own.square[i] *= fade
-    own.settled[i] *= fade
+    fade(own, i, 1.0 - replaced / own.settled[i])
     return weight + replaced
+
+
+@inner
+def fade(own: Rows, i: int, factor: float) -> None:
+    """Multiply a row's sums by a factor."""
+    for p in range(own.gram.shape[1]):
+        own.gram[i, p] *= factor
+    for t in range(own.moment.shape[1]):
+        own.moment[i, t] *= factor
+    own.square[i] *= factor
+    own.settled[i] *= factor
 
 
 @inner
@@ -232,7 +233,7 @@ def evict(
     at = own.start[i] + max(old - n, 0)
     for _ in range(min(old, n)):
         j, code = np.int64(own.other[at]), np.int64(own.code[at])
-        there = find_oldest(other.start, other.length, other.other, j, i)
+        there = find_oldest(other, j, i)
         if there >= other.start[j] + other.length[j] - rules.window:
             at += 1
             continue
@@ -315,23 +316,21 @@ def find(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> int:
 
 
 @inner
-def find_oldest(start: Any, length: Any, other: Any, row: Any, wanted: Any) -> int:
-    """Return where in the pool the oldest entry of a row for ``wanted`` is, or -1."""
-    key = np.int32(wanted)
-    for k in range(start[row], start[row] + length[row]):
-        if other[k] == key:
+def find_oldest(own: Rows, i: int, j: int) -> int:
+    """Return where in the pool the oldest entry of row i for j is, or -1."""
+    key = np.int32(j)
+    for k in range(own.start[i], own.start[i] + own.length[i]):
+        if own.other[k] == key:
             return k
     return -1
 
 
 @inner
-def find_code(
-    start: Any, length: Any, other: Any, code: Any, row: Any, wanted: Any, rating: Any
-) -> int:
-    """Return where in the pool the newest entry of a row for ``wanted`` with a code is, or -1."""
-    key = np.int32(wanted)
-    for k in range(start[row] + length[row] - 1, start[row] - 1, -1):
-        if other[k] == key and np.int64(code[k]) == rating:
+def find_code(own: Rows, i: int, j: int, code: int) -> int:
+    """Return where in the pool the newest entry of row i for j with this code is, or -1."""
+    key = np.int32(j)
+    for k in range(own.start[i] + own.length[i] - 1, own.start[i] - 1, -1):
+        if own.other[k] == key and np.int64(own.code[k]) == code:
             return k
     return -1
 

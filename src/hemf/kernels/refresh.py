@@ -17,7 +17,16 @@ from hemf.kernels.compile import inner, step
 from hemf.kernels.lanes import copy_entries, packed
 from hemf.kernels.moods import take_moods
 from hemf.kernels.products import add_row_leverage, expected_error, leave_shift, return_shift
-from hemf.kernels.structures import MEAN, SPREAD, Rows, Rules, Scratch, Shared
+from hemf.kernels.structures import (
+    MEAN,
+    ROUNDING_OF_DOUBLE,
+    ROUNDING_OF_SINGLE,
+    SPREAD,
+    Rows,
+    Rules,
+    Scratch,
+    Shared,
+)
 
 FORGOTTEN = 1e-12  # weight of a rating that counts no more
 LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
@@ -160,6 +169,19 @@ def leave(own: Rows, shared: Shared, i: int) -> None:
 
 
 @inner
+def enter(own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any) -> None:
+    """List community d with a row's share of it, and add q and q m to the community."""
+    part = own.parts[i, slot]
+    own.listed[i, slot] = d
+    own.membership[i, d] = q
+    part[0] = q
+    shared.size[d] += part[0]
+    for t in range(y.size):
+        part[1 + t] = q * y[t]
+        shared.first[d, t] += part[1 + t]
+
+
+@inner
 def join(
     own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any, memory: Scratch
 ) -> None:
@@ -170,13 +192,7 @@ def join(
     order = y.size
     part, inverse = own.parts[i, slot], memory.inverse
     c = 0 if shared.scatter.shape[0] == 1 else d
-    own.listed[i, slot] = d
-    own.membership[i, d] = q
-    part[0] = q
-    shared.size[d] += part[0]
-    for t in range(order):
-        part[1 + t] = q * y[t]
-        shared.first[d, t] += part[1 + t]
+    enter(own, shared, i, slot, d, q, y)
     p = 0
     for t in range(order):
         for u in range(t + 1):
@@ -221,7 +237,7 @@ def load_data(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
 def factorise_under(shared: Shared, c: int, d: int, memory: Scratch) -> None:
     """Factorise a row's system under community d, in place c of the working memory."""
     order, data = shared.free.size, memory.data
-    rounding = solve.ROUNDING_OF_SINGLE if memory.moment.itemsize == 4 else solve.ROUNDING_OF_DOUBLE
+    rounding = ROUNDING_OF_SINGLE if memory.moment.itemsize == 4 else ROUNDING_OF_DOUBLE
     precision = shared.precision[min(d, shared.precision.shape[0] - 1)]
     u = memory.factors[c]
     for s in range(order):
@@ -434,13 +450,7 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
         c = memory.kept[slot]
         q, part = memory.share[c], own.parts[i, slot]
         at = 0 if shared.scatter.shape[0] == 1 else c
-        own.listed[i, slot] = c
-        own.membership[i, c] = q
-        part[0] = q
-        shared.size[c] += part[0]
-        for t in range(order):
-            part[1 + t] = q * memory.solutions[c, t]
-            shared.first[c, t] += part[1 + t]
+        enter(own, shared, i, slot, c, q, memory.solutions[c])
         for p in range(rest.size):
             part[1 + order + p] = q * (part[1 + order + p] + rest[p])
             shared.scatter[at, p] += part[1 + order + p]

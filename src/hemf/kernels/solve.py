@@ -15,8 +15,6 @@ from hemf.kernels.compile import inner
 from hemf.kernels.lanes import add_scaled, add_two
 from hemf.kernels.structures import LANES
 
-ROUNDING_OF_SINGLE = 1e-6
-ROUNDING_OF_DOUBLE = 1e-14
 LEAST = 1e-30
 TOGETHER = 4  # pivots whose logarithm is taken at once
 

@@ -19,6 +19,8 @@ WIDTH = 32
 """Rows side by side in lanes."""
 LANES, WIDE = 4, 8
 """Numbers of a row that are worked on at once, float64 and storage."""
+ROUNDING_OF_SINGLE, ROUNDING_OF_DOUBLE = 1e-6, 1e-14
+"""Relative rounding errors of what is computed from float32 and float64 storage."""
 MEAN, SPREAD = range(2)
 """Columns of moods: E o and Var o, which every row that is refreshed looks up."""
 
