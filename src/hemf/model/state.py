@@ -21,7 +21,7 @@ from hemf.data.pairs import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.ratings import Ratings
 from hemf.data.sources import as_times
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
-from hemf.errors import UnknownIdError
+from hemf.errors import DataError, UnknownIdError
 from hemf.model.moods import MoodPrior
 from hemf.model.rows import Moments
 from hemf.model.side import Side, with_stranger
@@ -334,3 +334,16 @@ class FittedModel:
         if self.rating_range is not None:
             np.clip(ratings, *self.rating_range, out=ratings)
         return ratings
+
+
+def given_at_fit(model: FittedModel | None, side: str) -> GivenFeatures:
+    """Return the features that a side was fitted with; DataError where there were none."""
+    given = None if model is None else model.features.get(side)
+    if given is None:
+        begun = "was fitted" if model is not None else "has to be fitted first, and not"
+        raise DataError(
+            f"{side}_features: what they mean is learnt by fit, and this model {begun} without "
+            f"features of {side}s; call fit with them",
+            value=side,
+        )
+    return given

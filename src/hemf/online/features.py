@@ -13,19 +13,14 @@ A row counts with the features that it had when it was last refreshed, or its si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array, vstack
 
 from hemf._typing import BoolArray, Float64Array, Int64Array
-from hemf.data.features import as_parts
-from hemf.errors import DataError
 from hemf.model import regression as ridge
 from hemf.model.regression import CovarianceSummary, Design, Regression, UnknownFeatures
-from hemf.model.state import FittedModel, GivenFeatures
 
 CHEAP = 1000  # rows or columns up to which C, and with it λ_b, are found again each time
 
@@ -121,51 +116,3 @@ def extended(before: Regression, design: Design, leverage: Float64Array) -> Regr
     return Regression(
         design, coefficients, before.precision, covariance, information, leverage.copy()
     )
-
-
-# ------------------------------------------------------------------------------------------------
-# Features given after the fit, of known rows and of newcomers.
-
-
-More = dict[str, tuple[list[Any], csr_array]]
-"""Ids and encoded features of each side that there are any of."""
-
-
-def read_more(model: FittedModel | None, features: dict[str, Any]) -> More:
-    """Encode features as those of the fit were; labels that are new are ignored."""
-    more = {}
-    for side, table in features.items():
-        if table is not None:
-            more[side] = given_at_fit(model, side).encoder.encode(table)
-    return more
-
-
-def given_at_fit(model: FittedModel | None, side: str) -> GivenFeatures:
-    """Return the features that a side was fitted with; DataError where there were none."""
-    given = None if model is None else model.features.get(side)
-    if given is None:
-        begun = "was fitted" if model is not None else "has to be fitted first, and not"
-        raise DataError(
-            f"{side}_features: what they mean is learnt by fit, and this model {begun} without "
-            f"features of {side}s; call fit with them",
-            value=side,
-        )
-    return given
-
-
-def visitor_row(model: FittedModel, features: Any) -> csr_array:
-    """Encode the features of one visitor; names that a mapping lacks are missing values."""
-    encoder = given_at_fit(model, "user").encoder
-    tables: list[Any] = []
-    for part, row in enumerate(as_parts(features) if encoder.parts > 1 else [features]):
-        if isinstance(row, Mapping):
-            known = encoder.columns(part)
-            if row and known and not {*map(str, row)} & {*known}:
-                raise DataError(
-                    f"features: none of {', '.join(map(str, row))} is a column that was learnt of; "
-                    f"these are {', '.join(known)}",
-                    value=[*row],
-                )
-            row = {**dict.fromkeys(encoder.columns(part)), **row}
-        tables.append({"visitor": row})
-    return encoder.encode(tables)[1]

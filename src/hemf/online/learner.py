@@ -23,11 +23,11 @@ from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import jumps, start, updates
 from hemf.online.clocks import FIRST_RESTART
-from hemf.online.features import More, read_more
 from hemf.online.journal import Journal, ModelHolder, generator_state, mappings_of, uninterrupted
 from hemf.online.record import Fit
 from hemf.online.requests import (
     Arrivals,
+    More,
     check_distance,
     check_on_record,
     check_possible,
@@ -36,6 +36,7 @@ from hemf.online.requests import (
     finite,
     given_before,
     measurements,
+    read_more,
     read_removed,
     warn_far,
 )

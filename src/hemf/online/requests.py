@@ -11,14 +11,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
+from hemf.model.state import FittedModel, given_at_fit
 from hemf.online.clocks import is_far
 from hemf.online.state import OnlineState, add_new_rows, recall
 from hemf.online.store import RatingBook
+
+More = dict[str, tuple[list[Any], csr_array]]
+"""Ids and encoded features of each side that there are any of."""
+
+
+def read_more(model: FittedModel | None, features: dict[str, Any]) -> More:
+    """Encode features as those of the fit were; labels that are new are ignored."""
+    more = {}
+    for side, table in features.items():
+        if table is not None:
+            more[side] = given_at_fit(model, side).encoder.encode(table)
+    return more
 
 
 def check_possible(known: tuple[float, float] | None, called: str, values: Array) -> None:

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from hemf._checks import check_bool, check_int, check_range
 from hemf._options import MIN_SHARE
 from hemf._typing import AnyArray, Array, FeaturesLike, Float64Array, IdsLike, RatingsLike
+from hemf.data.features import as_parts
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.sources import ColumnChoice, downcast, open_source, parse_ratings
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
@@ -22,8 +23,7 @@ from hemf.errors import DataError
 from hemf.model import rows as predictive
 from hemf.model.rows import Moments
 from hemf.model.side import Side, newcomer_moments
-from hemf.model.state import FittedModel
-from hemf.online.features import visitor_row
+from hemf.model.state import FittedModel, given_at_fit
 from hemf.online.journal import ModelHolder
 from hemf.online.record import Fit
 from hemf.online.store import RowStore, community_arguments
@@ -452,3 +452,21 @@ def _kernel(dtype: npt.DTypeLike, codes: npt.DTypeLike) -> Callable[..., object]
 
     kernel: Callable[..., object] = refresh_all.trusting(dtype, codes)
     return kernel
+
+
+def visitor_row(model: FittedModel, features: Any) -> csr_array:
+    """Encode the features of one visitor; names that a mapping lacks are missing values."""
+    encoder = given_at_fit(model, "user").encoder
+    tables: list[Any] = []
+    for part, row in enumerate(as_parts(features) if encoder.parts > 1 else [features]):
+        if isinstance(row, Mapping):
+            known = encoder.columns(part)
+            if row and known and not {*map(str, row)} & {*known}:
+                raise DataError(
+                    f"features: none of {', '.join(map(str, row))} is a column that was learnt of; "
+                    f"these are {', '.join(known)}",
+                    value=[*row],
+                )
+            row = {**dict.fromkeys(encoder.columns(part)), **row}
+        tables.append({"visitor": row})
+    return encoder.encode(tables)[1]
