@@ -13,24 +13,24 @@ from hemf.errors import DataError, ModelFileError, ParameterError
 from hemf.model.state import TrainingRecord
 from hemf.online.journal import ModelHolder
 
-SITTINGS, LEVEL, EXTRA, NOISE = 12, 0.5, 0.3, 0.3
+SESSIONS, LEVEL, EXTRA, NOISE = 12, 0.5, 0.3, 0.3
 
 
 @pytest.fixture(scope="module")
 def moody():
-    """Ratings of one taste for all, with offsets, and moods that last for some sittings."""
+    """Ratings of one taste for all, with offsets, and moods that last for some sessions."""
     rng = np.random.default_rng(4)
-    users, items, per_sitting = 120, 60, 5
+    users, items, per_session = 120, 60, 5
     offset, quality = rng.normal(scale=0.5, size=users), rng.normal(scale=0.8, size=items)
     rows = []
     for user in range(users):
         level = rng.normal(scale=LEVEL)
-        chosen = rng.choice(items, SITTINGS * per_sitting, replace=False)
-        for sitting in range(SITTINGS):
+        chosen = rng.choice(items, SESSIONS * per_session, replace=False)
+        for session in range(SESSIONS):
             mood = level + rng.normal(scale=EXTRA)
-            for item in chosen[sitting * per_sitting : (sitting + 1) * per_sitting]:
+            for item in chosen[session * per_session : (session + 1) * per_session]:
                 value = 3 + offset[user] + quality[item] + mood + rng.normal(scale=NOISE)
-                rows.append((f"u{user}", f"i{item}", value, 1000 * sitting + 7))
+                rows.append((f"u{user}", f"i{item}", value, 1000 * session + 7))
             level = 0.8 * level + rng.normal(scale=LEVEL * 0.6)
     return rows
 
@@ -62,7 +62,7 @@ def test_who_knows_the_time_knows_the_mood(parts, model):
     mean, std = model.predict(users, items, timestamps=times, return_std=True)
     assert evaluation.rmse(actual, mean) < 0.75 * without
     assert 0.85 < evaluation.coverage(actual, mean, std, level=0.9) < 0.95
-    # Told apart: what lasts, what is of a sitting alone, and what is of a rating. What lasts for as
+    # Told apart: what lasts, what is of a session alone, and what is of a rating. What lasts for as
     # long as a rater is there is their offset, so that a part of the first is not.
     prior, unit = model.state_.moods.prior, model.rating_scale_**2
     assert 0.4 < prior.persistence < 0.8

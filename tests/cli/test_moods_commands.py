@@ -15,11 +15,11 @@ def files(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("moods"), np.random.default_rng(0)
     lines = []
     for user in range(60):
-        for sitting in range(8):
+        for session in range(8):
             mood = rng.normal()
             for item in rng.choice(40, 6, replace=False):
                 rating = 3 + mood + 0.02 * item + rng.normal(scale=0.2)
-                lines.append((sitting, f"u{user},{sitting}-{item},{rating:.2f},{sitting}"))
+                lines.append((session, f"u{user},{session}-{item},{rating:.2f},{session}"))
     kept = rng.random(len(lines)) < 0.9
     for name, wanted in (("train", True), ("test", False)):
         part = [line for (_, line), is_kept in zip(lines, kept, strict=True) if is_kept == wanted]
@@ -82,17 +82,17 @@ def test_predict_looks_at_the_times_of_pairs(files, run_in):
 
 @pytest.fixture(scope="module")
 def coming(tmp_path_factory):
-    """The same people in the order of time, and items that all of their sittings may have."""
+    """The same people in the order of time, and items that all of their sessions may have."""
     folder, rng = tmp_path_factory.mktemp("coming"), np.random.default_rng(1)
     lines = {"stream": [], "test": []}
     for user in range(60):
         chosen = rng.permutation(60)
-        for sitting in range(9):
+        for session in range(9):
             mood = rng.normal()
-            for item in chosen[6 * sitting : 6 * sitting + 6]:
+            for item in chosen[6 * session : 6 * session + 6]:
                 rating = 3 + mood + 0.02 * item + rng.normal(scale=0.2)
-                line = f"u{user},i{item},{rating:.2f},{sitting}"
-                lines["test" if rng.random() < 0.1 else "stream"].append((sitting, line))
+                line = f"u{user},i{item},{rating:.2f},{session}"
+                lines["test" if rng.random() < 0.1 else "stream"].append((session, line))
     for name, part in lines.items():
         ordered = [line for _, line in sorted(part, key=lambda pair: pair[0])]
         (folder / f"{name}.csv").write_text("\n".join(["user,item,rating,timestamp", *ordered]))
@@ -107,13 +107,13 @@ def test_stream_predicts_with_the_mood_of_the_time(coming, run_in, batch_size):
     moody = run_in(*data, *SMALL, folder=files)
     assert moody.code == 0, moody.err
     plain = run_in(*data, *SMALL[:-2], folder=files)
-    if batch_size == "1":  # a batch is predicted before any of its sittings is known
+    if batch_size == "1":  # a batch is predicted before any of its sessions is known
         assert moody.json["rmse"] < 0.9 * plain.json["rmse"]
     assert moody.json["test_rmse"] < 0.8 * plain.json["test_rmse"]
 
 
 def test_a_start_that_factors_explain_does_not_close_moods_for_good(files, run_in):
-    """Every sitting has items of its own: of the first two, factors leave nothing for moods."""
+    """Every session has items of its own: of the first two, factors leave nothing for moods."""
     data = ("stream", "--ratings", "train.csv", "--test", "test.csv", "--warm-start", "0.3",
             "--json")  # fmt: skip
     moody, plain = (run_in(*data, *settings, folder=files).json for settings in (SMALL, SMALL[:-2]))

@@ -33,7 +33,7 @@ def level_prior(prior: MoodPrior, n: int) -> np.ndarray:
 
 
 def exact(prior: MoodPrior, precision: np.ndarray, pull: np.ndarray) -> Exact:
-    """Condition (l, g) on what is left of the ratings of each sitting."""
+    """Condition (l, g) on what is left of the ratings of each session."""
     n = precision.size
     both = np.zeros((2 * n, 2 * n))
     both[:n, :n], both[n:, n:] = level_prior(prior, n), prior.extra * np.eye(n)
@@ -64,15 +64,15 @@ def smoothed(
 
 
 @pytest.fixture
-def sittings(rng):
+def sessions(rng):
     indptr = np.array([0, 5, 5, 6, 9])  # one rater has none, one has one
     return indptr, rng.uniform(0.5, 8.0, 9), rng.normal(size=9)
 
 
 # docs/model.md#moods
 @pytest.mark.parametrize("prior", [PRIOR, MoodPrior(0.0, 0.3, 0.1), MoodPrior(0.99, 0.02, 1e-9)])
-def test_the_posterior_is_that_of_a_dense_gaussian(prior, sittings):
-    indptr, precision, pull = sittings
+def test_the_posterior_is_that_of_a_dense_gaussian(prior, sessions):
+    indptr, precision, pull = sessions
     posterior, sums = smoothed(prior, indptr, precision, pull)
     totals = np.zeros(6)
     for begin, end in pairwise(indptr):
@@ -107,8 +107,8 @@ def expected_log_prior(prior: MoodPrior, sums: MoodSums) -> float:
 
 
 # docs/model.md#mood-prior
-def test_the_prior_learnt_is_the_best_there_is(sittings):
-    _, sums = smoothed(PRIOR, *sittings)
+def test_the_prior_learnt_is_the_best_there_is(sessions):
+    _, sums = smoothed(PRIOR, *sessions)
     best = learn_mood_prior(PRIOR, sums)
     highest = expected_log_prior(best, sums)
     assert highest > expected_log_prior(PRIOR, sums)
@@ -137,24 +137,24 @@ def test_moods_drawn_from_a_prior_give_it_back(rng):
 
 def test_what_is_gathered_is_weighted_sums_of_what_is_left(rng):
     indptr, others = np.array([0, 3, 4]), np.int32([0, 1, 2, 1])
-    sitting, values = np.int32([0, 1, 0, 2]), rng.normal(size=4)
+    session, values = np.int32([0, 1, 0, 2]), rng.normal(size=4)
     own, other = rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
     own_precision, other_weight = rng.uniform(1, 2, 2), rng.uniform(1, 2, 3)
     precision, pull = np.zeros(3), np.zeros(3)
     kernels.gather.compiled(np.float64)(
-        0, 1, np.array([0, 2]), Ratings(indptr, others, values), sitting, own, other,
+        0, 1, np.array([0, 2]), Ratings(indptr, others, values), session, own, other,
         own_precision, other_weight, SessionInformation(precision, pull),
     )  # fmt: skip
     users = np.array([0, 0, 0, 1])
     weight = own_precision[users] * other_weight[others]
     left = values - (own[users] * other[others]).sum(axis=1)
-    np.testing.assert_allclose(precision, np.bincount(sitting, weight), rtol=1e-12)
-    np.testing.assert_allclose(pull, np.bincount(sitting, weight * left), rtol=1e-12)
+    np.testing.assert_allclose(precision, np.bincount(session, weight), rtol=1e-12)
+    np.testing.assert_allclose(pull, np.bincount(session, weight * left), rtol=1e-12)
 
 
 # docs/model.md#mood-at
-def test_moods_at_other_times(sittings):
-    indptr, precision, pull = sittings
+def test_moods_at_other_times(sessions):
+    indptr, precision, pull = sessions
     times = np.array([10, 20, 30, 40, 50, 7, 1, 2, 3])
     posterior, _ = smoothed(PRIOR, indptr, precision, pull)
     rows = np.array([0, 0, 0, 0, 1, 2, -1])
@@ -166,7 +166,7 @@ def test_moods_at_other_times(sittings):
     assert found.tolist() == [0, 2, 2, 5, 0, 0]
     place[known] = found
     mean, variance = mood_at(PRIOR, posterior, indptr, times, rows, when, place)
-    # Before the first and after the last: one more sitting that has no ratings.
+    # Before the first and after the last: one more session that has no ratings.
     none = np.array([0.0])
     for at, ends in ((0, (none, ())), (3, ((), none))):
         padded = [np.concatenate([ends[0], part[:5], ends[1]]) for part in (precision, pull)]
@@ -174,7 +174,7 @@ def test_moods_at_other_times(sittings):
         place_of = 0 if at == 0 else 5
         assert mean[at] == pytest.approx(true.mean[place_of], abs=1e-10)
         assert variance[at] == pytest.approx(true.cov[place_of, place_of], rel=1e-9)
-    assert (mean[1], variance[1]) == (posterior.mean[2], posterior.spread[2])  # that sitting's
+    assert (mean[1], variance[1]) == (posterior.mean[2], posterior.spread[2])  # that session's
     phi = PRIOR.persistence
     near = phi / (1 + phi**2) * (posterior.level[1] + posterior.level[2])
     assert mean[2] == pytest.approx(near)

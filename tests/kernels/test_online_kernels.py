@@ -21,7 +21,7 @@ ROOM = 100  # ratings that fit into a row's list
 LEVELS = 7
 SIDES = ("user", "item")
 NOWHERE = np.zeros(0, np.int64)
-"""Sittings or times of ratings without moods."""
+"""Sessions or times of ratings without moods."""
 
 
 def shared_of(
@@ -56,7 +56,7 @@ def shared_of(
         forgetting=forgetting,
         pending_share=pending_share,
         change=10.0 if pending_share > 0.0 else np.inf,
-        how_many=rng.normal(size=(2 if features == "implicit" else 0, layout.order)),
+        count_coefficients=rng.normal(size=(2 if features == "implicit" else 0, layout.order)),
         logs=np.array([1.0, rng.choice([0.0, 0.7]), 0.5, 2.0][: 4 * (features == "implicit")]),
     )
 
@@ -99,28 +99,28 @@ def rows_of(
         error=np.zeros(n),
         entropy=np.zeros(n),
         count=older,
-        worth=np.zeros(n),
-        judged=np.zeros(n, np.int64),
+        effective_count=np.zeros(n),
+        considered_count=np.zeros(n, np.int64),
         pending=np.zeros(n, np.int64),
-        touched=np.zeros(n, np.int64),
-        met=np.zeros(n, np.int64),
+        last_refresh=np.zeros(n, np.int64),
+        other_refreshes=np.zeros(n, np.int64),
         start=np.arange(n) * ROOM,
         length=np.zeros(n, np.int64),
         other=np.full(n * ROOM, -7, np.int32),
         code=np.zeros(n * ROOM, np.uint16),
-        sitting=np.zeros(0, np.int32),
+        session=np.zeros(0, np.int32),
         gram=(older[:, None] * second).astype(dtype)[:, : layout.packed * sums],
         moment=(older[:, None] * rng.normal(size=mean.shape)).astype(dtype)[
             :, : layout.total * sums
         ],
         square=older * rng.uniform(0.5, 2.0, n),
-        settled=older * 1.3,
+        summed_weight=older * 1.3,
         shift=np.zeros((n, order * (features is not None))),
         base=rng.normal(size=(n, order * (features is not None))),
-        chosen=rng.normal(size=(n, order * (features == "implicit"))),
+        coefficient_sum=rng.normal(size=(n, order * (features == "implicit"))),
         leverage=rng.uniform(0.0, 2.0, n),
         information=np.zeros(n),
-        voice=rng.normal(size=(n, order * (features == "implicit"))),
+        coefficients=rng.normal(size=(n, order * (features == "implicit"))),
     )
 
 
@@ -213,7 +213,7 @@ def assert_same(
             left, right = getattr(ours[name], field), getattr(theirs[name], field)
             if field == "total":  # the reference counts anew, and has no largest change
                 left, right = left[:1], right[:1]
-            if not refreshes and field in ("touched", "met"):
+            if not refreshes and field in ("last_refresh", "other_refreshes"):
                 continue
             if not refreshes and field == "totals":
                 left, right = np.delete(left, 2), np.delete(right, 2)
@@ -473,13 +473,13 @@ def test_totals_are_sums_over_rows(seed: int, **shape: Any) -> None:
     state, *_ = streamed(compiled("stream", made), made, ratings_in_a_row(rng, 16))
     for name in SIDES:
         own, totals = state[name], state[f"{name} shared"].totals
-        expected = own.entropy.sum(), own.weight @ own.error, own.worth.sum()
+        expected = own.entropy.sum(), own.weight @ own.error, own.effective_count.sum()
         np.testing.assert_allclose(totals[[0, 1, 3]], expected, rtol=1e-9, atol=1e-9)
-        assert totals[2] == own.touched.max()
-        assert (own.worth[own.touched == 0] == 0.0).all()
-        for i in np.flatnonzero((own.touched > 0) & (own.pending == 0)):
+        assert totals[2] == own.last_refresh.max()
+        assert (own.effective_count[own.last_refresh == 0] == 0.0).all()
+        for i in np.flatnonzero((own.last_refresh > 0) & (own.pending == 0)):
             worth = reference_online.effective(own.count[i], shape["forgetting"])
-            assert own.worth[i] == pytest.approx(worth, rel=1e-12)
+            assert own.effective_count[i] == pytest.approx(worth, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", SIDES)
@@ -558,7 +558,7 @@ def test_a_rating_is_summed_up_as_if_the_other_row_had_not_known_of_it(
     users, items, rules = made["user"], made["item"], made["rules"]
     j = int(np.argmax(items.length))
     users.second[:] = pack(users.mean[:, :, None] * users.mean[:, None, :])  # known for certain
-    items.gram[:], items.moment[:], items.square[:], items.settled[:] = 0.0, 0.0, 0.0, 0.0
+    items.gram[:], items.moment[:], items.square[:], items.summed_weight[:] = 0.0, 0.0, 0.0, 0.0
     common = made["item shared"]
     run, memory = compiled("refresh_all", made), filled(scratch(items, common))
     run(np.array([j]), items, users, common, rules, memory)
@@ -584,7 +584,7 @@ def test_ratings_fade_by_their_age_wherever_they_are_kept(
     own, other = made["user"], made["item"]
     products = pack(other.mean[:, :, None] * other.mean[:, None, :])
     other.second[:] = products + made["user shared"].spread  # all as uncertain
-    for field in ("count", "length", "gram", "moment", "square", "settled"):
+    for field in ("count", "length", "gram", "moment", "square", "summed_weight"):
         getattr(own, field)[0] = 0
     codes = rng.integers(0, LEVELS, rated.size)
     compiled("record_all", made)(
@@ -691,7 +691,7 @@ def test_strided_memory_of_sums_is_a_type_error(field: str, rng: np.random.Gener
     memory = memory._replace(**{field: strided(getattr(memory, field))})
     nothing = np.zeros(0, np.int64)
     with pytest.raises(TypeError):
-        compiled("settle_all", made)(
+        compiled("sum_up_all", made)(
             Batch(*[nothing] * 5), made["user"], made["item"], made["rules"], 1.0, memory
         )  # fmt: skip
 

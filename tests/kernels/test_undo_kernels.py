@@ -58,10 +58,10 @@ def test_what_is_kept_is_put_back(store, rows, wide):
         store.history.widen()
     rows, journal = np.array(rows), Journal()
     before = everything(store)
-    store.keep(journal, rows, lists=WHOLE)
+    store.backup(journal, rows, lists=WHOLE)
     scramble(store, rows)
     assert everything(store) != before
-    store.keep(journal, rows, lists=WHOLE)  # of no effect: they are kept
+    store.backup(journal, rows, lists=WHOLE)  # of no effect: they are kept
     journal.undo()
     assert everything(store) == before
 
@@ -71,7 +71,7 @@ def test_a_copy_that_does_not_fit_goes_to_a_larger_buffer(store, monkeypatch):
     monkeypatch.setattr(journals, "_spare", [])
     journal, before = Journal(), everything(store)
     for row in range(40):
-        store.keep(journal, np.array([row]), lists=WHOLE)
+        store.backup(journal, np.array([row]), lists=WHOLE)
         scramble(store, np.array([row]))
     journal.undo()
     assert everything(store) == before
@@ -79,10 +79,10 @@ def test_a_copy_that_does_not_fit_goes_to_a_larger_buffer(store, monkeypatch):
 
 def test_what_changes_after_a_mark_is_kept_once_more(store):
     journal, rows = Journal(), np.array([1, 2])
-    store.keep(journal, rows, lists=WHOLE)
+    store.backup(journal, rows, lists=WHOLE)
     scramble(store, rows)
     between, mark = everything(store), journal.mark()
-    store.keep(journal, rows, lists=WHOLE)
+    store.backup(journal, rows, lists=WHOLE)
     scramble(store, rows)
     journal.undo(mark)
     assert everything(store) == between
@@ -90,9 +90,9 @@ def test_what_changes_after_a_mark_is_kept_once_more(store):
 
 def test_parts_that_are_not_kept_yet_are_kept(store):
     journal, rows, before = Journal(), np.array([1, 2]), everything(store)
-    store.keep(journal, rows, SUMS)
+    store.backup(journal, rows, SUMS)
     store.gram[rows] += 1
-    store.keep(journal, rows, ALL_ARRAYS, lists=WHOLE)
+    store.backup(journal, rows, ALL_ARRAYS, lists=WHOLE)
     scramble(store, rows)
     journal.undo()
     assert everything(store) == before
@@ -101,10 +101,10 @@ def test_parts_that_are_not_kept_yet_are_kept(store):
 def test_rows_are_kept_in_arrays_that_have_moved(store):
     journal, rows, before = Journal(), np.array([1, 2]), everything(store)
     journal.add(store.mark())
-    store.keep(journal, rows)
+    store.backup(journal, rows)
     store.mean[rows] += 1
     store.reserve(500)
-    store.keep(journal, rows)
+    store.backup(journal, rows)
     store.mean[rows] += 1
     journal.undo()
     assert everything(store) == before
@@ -114,12 +114,12 @@ def test_a_buffer_is_used_again_unless_it_was_read(store, monkeypatch):
     spare: list = []
     monkeypatch.setattr(journals, "_spare", spare)
     journal = Journal()
-    store.keep(journal, np.array([1]))
+    store.backup(journal, np.array([1]))
     journal.close()
     journal.close()
     assert len(spare) == 1
     journal = Journal()
-    store.keep(journal, np.array([1]))
+    store.backup(journal, np.array([1]))
     assert not spare
     journal.undo()
     journal.close()

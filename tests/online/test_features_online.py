@@ -221,7 +221,7 @@ def test_a_stream_from_nothing_makes_features_of_its_ratings(world):
         regression = model.state_.sides[name].regression
         assert regression is not None
         assert regression.design.names == ("(rated)", "(how many)")
-        assert model.state_.stores[other].voice.any()
+        assert model.state_.stores[other].coefficients.any()
     assert np.isfinite(model.elbo_)
 
 
@@ -347,11 +347,11 @@ def test_other_questions_are_answered(world, fitted, history):
 def test_ratings_are_taken_back_with_what_they_said(world, model):
     user, item = 3, int(np.setdiff1d(np.arange(50), world.old[1][world.old[0] == 3])[0])
     model.partial_fit([(0, 0, 1.0)])
-    before = model.state_.stores["user"].chosen.copy()
+    before = model.state_.stores["user"].coefficient_sum.copy()
     model.partial_fit([(user, item, 1.0)])
-    assert np.abs(model.state_.stores["user"].chosen - before).max() > 1e-9
+    assert np.abs(model.state_.stores["user"].coefficient_sum - before).max() > 1e-9
     model.partial_fit(removed=[(user, item)])
-    np.testing.assert_allclose(model.state_.stores["user"].chosen, before, atol=1e-9)
+    np.testing.assert_allclose(model.state_.stores["user"].coefficient_sum, before, atol=1e-9)
 
 
 @pytest.mark.parametrize("history", ["none", 8])

@@ -60,7 +60,7 @@ def test_a_model_may_begin_to_forget_or_stop_it(before: float, tmp_path) -> None
     state = learner(model)
     if not state.knows_total:
         users = state.stores["user"]
-        assert users.totals[3] == pytest.approx(users.worth.sum())
+        assert users.totals[3] == pytest.approx(users.effective_count.sum())
     model.save(tmp_path / "m.hemf")
     again = HeMF.load(tmp_path / "m.hemf")
     assert again.predict(data[0], data[1]).tolist() == model.predict(data[0], data[1]).tolist()

@@ -13,7 +13,7 @@ from hemf._options import Schedule
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
 from hemf.model import regression as ridge
-from hemf.model.regression import Logs, how_many
+from hemf.model.regression import Logs, log_counts
 from hemf.online import features, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
@@ -194,7 +194,7 @@ def test_what_features_say_follows_new_and_removed_ratings_and_rows(window: int)
             here = (store.listed >= 0).any(axis=1)
             updates.refresh(state, name, np.flatnonzero(here), learn=False)
             words = state.sides[name].regression.coefficient_blocks
-            shift = words.shift(store.base, store.chosen, store.count)
+            shift = words.shift(store.base, store.coefficient_sum, store.count)
             np.testing.assert_allclose(store.shift[here], shift[here], atol=1e-9)
         if window == -1 and step % 2:
             for name in SIDES:
@@ -210,18 +210,21 @@ def test_what_features_say_follows_new_and_removed_ratings_and_rows(window: int)
 
 
 # docs/model.md#implicit-features
-def test_chosen_is_the_sum_over_what_was_rated_whatever_happened() -> None:
+def test_the_sum_of_coefficients_is_over_what_was_rated_whatever_happened() -> None:
     rng = np.random.default_rng(6)
     state = learner(rng, PLAIN)
     for _ in range(6):
         absorb(state, *batch_of(rng, state, 15))
         for name, other in (("user", "item"), ("item", "user")):
             indptr, indices, _ = state.stores[name].history.to_rows()
-            voice = state.stores[other].voice
+            coefficients = state.stores[other].coefficients
             wanted = csr_array(
-                (np.ones(indices.size), indices, indptr), shape=(indptr.size - 1, voice.shape[0])
+                (np.ones(indices.size), indices, indptr),
+                shape=(indptr.size - 1, len(coefficients)),
             )
-            np.testing.assert_allclose(state.stores[name].chosen, wanted @ voice, atol=1e-12)
+            np.testing.assert_allclose(
+                state.stores[name].coefficient_sum, wanted @ coefficients, atol=1e-12
+            )
 
 
 @pytest.mark.parametrize("window", [-1, 0])
@@ -246,7 +249,7 @@ def test_a_rating_added_and_removed_leaves_the_row_as_it_was(name: str, window: 
         store = state.stores[name]
         kept = {
             what: getattr(store, what)[row].copy()
-            for what in ("mean", "second", "shift", "chosen", "base")
+            for what in ("mean", "second", "shift", "coefficient_sum", "base")
         }
         code = int(rng.integers(len(state.book)))
         record(state, name, *pair, code)
@@ -263,15 +266,15 @@ def test_new_columns_say_nothing_until_the_regression_is_fitted_again() -> None:
     state = learner(rng, PLAIN)
     known = state.stores["item"].n_rows
     states.add_new_rows(state, "item", 2)
-    before = state.stores["user"].chosen.copy()
+    before = state.stores["user"].coefficient_sum.copy()
     users = np.arange(8)
     codes = rng.integers(0, len(state.book), 8)
     absorb(state, users, np.full(8, known), codes, np.full(8, -1), learn=False)
-    np.testing.assert_array_equal(state.stores["user"].chosen, before)
+    np.testing.assert_array_equal(state.stores["user"].coefficient_sum, before)
     updates.regress(state, "user")
-    voice = state.stores["item"].voice
-    assert np.abs(voice[known]).max() > 0.0
-    assert np.abs(voice[known + 1]).max() == 0.0  # nobody has rated it
+    coefficients = state.stores["item"].coefficients
+    assert np.abs(coefficients[known]).max() > 0.0
+    assert np.abs(coefficients[known + 1]).max() == 0.0  # nobody has rated it
     assert_consistent(state)
 
 
@@ -326,6 +329,6 @@ def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
 def test_counts_beyond_those_seen_count_as_the_last_of_these() -> None:
     counts = np.array([3, 5, 20, 0])
     logs = Logs.of(counts)
-    np.testing.assert_array_equal(logs.columns(counts), how_many(counts))
-    np.testing.assert_array_equal(logs.columns(np.array([1, 900])), how_many(counts)[[0, 2]])
+    np.testing.assert_array_equal(logs.columns(counts), log_counts(counts))
+    np.testing.assert_array_equal(logs.columns(np.array([1, 900])), log_counts(counts)[[0, 2]])
     assert not logs.columns(np.zeros(1)).any()

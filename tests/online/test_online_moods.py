@@ -197,7 +197,7 @@ def test_no_update_lowers_the_bound(setting: Setting, seed: int) -> None:
 
 
 def test_the_divergence_is_that_of_the_posterior() -> None:
-    """KL of one rater's dense posterior, sittings that were never smoothed included."""
+    """KL of one rater's dense posterior, sessions that were never smoothed included."""
     state = adopted(moody(np.random.default_rng(3), SETTINGS[1]))
     moods = state.moods
     assert moods is not None
@@ -257,18 +257,18 @@ def test_moods_are_filtered_as_ratings_come(window: int) -> None:
         product = float(left.mean[i] @ right.mean[j])
         weight = float(left.weight[i] * right.weight[j] / state.noise)
         before = seen.setdefault(i, [])
-        sittings = sorted({t for t, _, _ in before} | {time})
+        sessions = sorted({t for t, _, _ in before} | {time})
         forecast, _ = predict_then_learn(
             state, np.array([i]), np.array([j]), np.array([code]), np.array([time])
         )
-        expected = _dense(moods.prior, start[i], sittings, before)
+        expected = _dense(moods.prior, start[i], sessions, before)
         assert forecast[0] - product == pytest.approx(expected, rel=1e-6, abs=1e-9)
         before.append((time, weight, float(state.levels()[code]) - product))
 
 
-def _dense(prior: MoodPrior, start: Any, sittings: list[int], seen: list[Any]) -> float:
-    """E o of the last of these sittings; ``start`` is what was known before the first of them."""
-    n, phi = len(sittings), prior.persistence
+def _dense(prior: MoodPrior, start: Any, sessions: list[int], seen: list[Any]) -> float:
+    """E o of the last of these sessions; ``start`` is what was known before the first of them."""
+    n, phi = len(sessions), prior.persistence
     mean, spread = (0.0, prior.variance) if start is None else (
         phi * start[0], phi**2 * start[1] + prior.innovation)  # fmt: skip
     means, cov = [mean], np.zeros((n, n))
@@ -280,7 +280,7 @@ def _dense(prior: MoodPrior, start: Any, sittings: list[int], seen: list[Any]) -
     whole = cov + prior.extra * np.eye(n)
     if not seen:
         return means[-1]
-    at = [sittings.index(t) for t, _, _ in seen]
+    at = [sessions.index(t) for t, _, _ in seen]
     noise = np.diag([1.0 / w for _, w, _ in seen])
     left = np.array([e for _, _, e in seen]) - np.array(means)[at]
     return float(means[-1] + whole[-1, at] @ np.linalg.solve(whole[np.ix_(at, at)] + noise, left))
@@ -307,14 +307,14 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
     moods.check()
     order, _ = moods._chains()
-    sittings = {int(s) for s in state.stores["user"].history.sessions()}
-    assert sittings <= set(order.tolist())
+    sessions = {int(s) for s in state.stores["user"].history.sessions()}
+    assert sessions <= set(order.tolist())
     at = {
         (int(u), int(i)): int(t) for u, i, t in zip(*pairs(state)[:2], times_of(state), strict=True)
     }
     for u, i, t in zip(users[:8], items[:8], times[:8], strict=True):
         assert at[int(u), int(i)] == t + 500
-    # All of a rater's sittings have ratings once they have been smoothed.
+    # All of a rater's sessions have ratings once they have been smoothed.
     updates.learn_moods(state)
     order, _ = moods._chains()
     assert {int(s) for s in state.stores["user"].history.sessions()} == set(order.tolist())
@@ -337,7 +337,7 @@ def test_a_rating_added_and_removed_leaves_the_sittings_as_they_were() -> None:
 
 @pytest.mark.parametrize("window", [0, 2])
 def test_sittings_that_nobody_refers_to_make_room(window: int) -> None:
-    """Forecasts are the same; memory does not grow with sittings."""
+    """Forecasts are the same; memory does not grow with sessions."""
     forecasts = []
     for compacts in (True, False):
         rng = np.random.default_rng(0)
@@ -379,7 +379,7 @@ def test_a_late_rating_without_history_is_a_step_from_the_last() -> None:
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool) -> None:
-    """Some sittings are more generous than others, or none is: the bound is no lower."""
+    """Some sessions are more generous than others, or none is: the bound is no lower."""
     rng = np.random.default_rng(6)
     state = adopted(moody(rng, SETTINGS[0]))
     moods = state.moods
@@ -389,8 +389,8 @@ def test_a_prior_that_has_closed_opens_again_where_the_bound_says_so(moves: bool
     updates.smooth_moods(state, np.arange(moods.n_raters))
     if moves:
         users, items, _ = pairs(state)
-        sitting = state.stores["user"].history.sessions()
-        mood = rng.choice([-2.0, 2.0], int(moods.used[0]))[sitting]
+        session = state.stores["user"].history.sessions()
+        mood = rng.choice([-2.0, 2.0], int(moods.used[0]))[session]
         codes = state.book.codes(np.float32(np.round(4.0 * mood) / 4.0 + CENTRE))
         absorb(state, users, items, codes, np.full(codes.size, -1), times_of(state), learn=False)
         moods.prior = closed

@@ -16,19 +16,19 @@ LEVEL, EXTRA, NOISE = 0.5, 0.3, 0.3
 
 @pytest.fixture(scope="module")
 def stream():
-    """Ratings of one taste for all in the order of time, with moods that last for some sittings."""
+    """Ratings of one taste for all in the order of time, with moods that last for some sessions."""
     rng = np.random.default_rng(4)
-    users, items, sittings, per_sitting = 80, 60, 12, 5
+    users, items, sessions, per_session = 80, 60, 12, 5
     offset, quality = rng.normal(scale=0.5, size=users), rng.normal(scale=0.8, size=items)
     rows = []
     for user in range(users):
         level = rng.normal(scale=LEVEL)
-        chosen = rng.choice(items, sittings * per_sitting, replace=False)
-        for sitting in range(sittings):
+        chosen = rng.choice(items, sessions * per_session, replace=False)
+        for session in range(sessions):
             mood = level + rng.normal(scale=EXTRA)
-            for item in chosen[sitting * per_sitting : (sitting + 1) * per_sitting]:
+            for item in chosen[session * per_session : (session + 1) * per_session]:
                 value = 3 + offset[user] + quality[item] + mood + rng.normal(scale=NOISE)
-                rows.append((f"u{user}", f"i{item}", round(value, 1), 1000 * sitting + user))
+                rows.append((f"u{user}", f"i{item}", round(value, 1), 1000 * session + user))
             level = 0.8 * level + rng.normal(scale=LEVEL * 0.6)
     rows.sort(key=lambda row: row[3])
     return [list(column) for column in zip(*rows, strict=True)]
@@ -179,8 +179,8 @@ def test_a_visitor_is_welcome(stream, begun, tmp_path):
         ("online/moods/last.npy", lambda last: last + 10**6),
         ("online/moods/moods.npy", lambda moods: moods * np.nan),
         ("online/moods/table.npy", lambda table: table[:-1]),
-        ("online/user/sittings.npy", lambda sittings: sittings + np.int32(10**6)),
-        ("online/item/sittings.npy", lambda sittings: sittings[::-1].copy()),
+        ("online/user/sessions.npy", lambda sessions: sessions + np.int32(10**6)),
+        ("online/item/sessions.npy", lambda sessions: sessions[::-1].copy()),
     ],
 )
 def test_a_damaged_file_is_refused(stream, begun, member, damage, tmp_path):

@@ -48,7 +48,7 @@ def assert_same_row(ours: dict[str, Any], theirs: dict[str, Any], tolerance: flo
         )
 
 
-def settle(state: OnlineState, name: str, i: int) -> dict[str, Any]:
+def refreshed_row(state: OnlineState, name: str, i: int) -> dict[str, Any]:
     """Refresh a row until q(a, z), q(τ) and what errors are measured in agree."""
     for _ in range(1 if state.sides[name].noise_scales is None else 60):
         solve(state, name, i)
@@ -67,13 +67,13 @@ def test_a_change_taken_back_leaves_the_posterior_as_it_was(
     users, items, codes = pairs(learner(np.random.default_rng(7), setting, density=0.6))
     for k in rng.choice(codes.size, 5, replace=False):
         pair, i = (users[k], items[k]), int((users if name == "user" else items)[k])
-        before, other = settle(state, name, i), (codes[k] + 5) % len(state.book)
+        before, other = refreshed_row(state, name, i), (codes[k] + 5) % len(state.book)
         given = state.stores[name].statistics
         record(state, name, *pair, other, codes[k])
-        moved = settle(state, name, i)
+        moved = refreshed_row(state, name, i)
         assert np.abs(moved["mean"] - before["mean"]).max() > 1e-3
         record(state, name, *pair, codes[k], other)
-        assert_same_row(settle(state, name, i), before, 1e-8)
+        assert_same_row(refreshed_row(state, name, i), before, 1e-8)
         assert_same_statistics(state.stores[name].statistics, given, 1e-8)
 
 
@@ -113,13 +113,13 @@ def test_an_added_rating_taken_out_leaves_the_posterior_as_it_was(
         if window > 0:  # make room
             add(pair, code)
             take_out(pair, code)
-        before, given = settle(state, name, i), state.stores[name].statistics
+        before, given = refreshed_row(state, name, i), state.stores[name].statistics
         add(pair, code)
-        moved = settle(state, name, i)
+        moved = refreshed_row(state, name, i)
         assert moved["count"] == before["count"] + 1
         assert np.abs(moved["second"] - before["second"]).max() > 1e-3
         take_out(pair, code)
-        assert_same_row(settle(state, name, i), before, 1e-8)
+        assert_same_row(refreshed_row(state, name, i), before, 1e-8)
         assert_same_statistics(state.stores[name].statistics, given, 1e-8)
 
 
@@ -262,7 +262,7 @@ def test_ratings_that_are_no_longer_new_to_either_row_are_summed_up() -> None:
     np.testing.assert_allclose(store.gram[i], gram, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(store.moment[i], moment, rtol=1e-9, atol=1e-9)
     assert store.square[i] == pytest.approx(square)
-    assert store.settled[i] == pytest.approx(4.0)  # ratings, each of weight one
+    assert store.summed_weight[i] == pytest.approx(4.0)  # ratings, each of weight one
 
 
 def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> None:
@@ -294,7 +294,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
     for name in SIDES:
         left, right = once.stores[name], twice.stores[name]
         np.testing.assert_array_equal(left.count, right.count)
-        for field in ("gram", "moment", "square", "settled"):
+        for field in ("gram", "moment", "square", "summed_weight"):
             np.testing.assert_allclose(
                 getattr(left, field), getattr(right, field), rtol=1e-12, atol=1e-12
             )
@@ -349,7 +349,7 @@ def test_rows_of_a_fit_are_refreshed_one_after_another():
     for begin in range(16_000, 17_200, 10):
         new = slice(begin, begin + 10)
         model.partial_fit((users[new], items[new], ratings[new]))
-        refreshed = model._fit.learner.state.stores["item"].touched.copy()
+        refreshed = model._fit.learner.state.stores["item"].last_refresh.copy()
         if before is not None:
             counts.append(np.count_nonzero(refreshed != before))
         before = refreshed

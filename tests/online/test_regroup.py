@@ -46,10 +46,10 @@ def opened(state: OnlineState, name: str, rows: np.ndarray | None = None) -> np.
     store, before = state.stores[name], state.sides[name].n_communities
     state.clocks.last["search", name] = 0.0
     store.totals[2] = max(store.totals[2], clocks.MIN_REFRESHES["search"])
-    store.touched[:] = 1
+    store.last_refresh[:] = 1
     if rows is not None:
-        store.touched[:] = 0
-        store.touched[rows] = 1
+        store.last_refresh[:] = 0
+        store.last_refresh[rows] = 1
     updates.search(state, name)
     if state.sides[name].n_communities == before:
         return None

@@ -123,13 +123,13 @@ def test_a_rating_replaces_a_part_of_sums_with_ratings_given_again() -> None:
     users, items = state.stores["user"], state.stores["item"]
     code = state.book.codes(np.array([state.centre + state.unit], np.float32))
     row, is_new = np.zeros(1, np.int64), np.full(1, -1)
-    for n_settled, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
-        users.settled[0] = n_settled
+    for n_summed, weight in ((N_ITEMS, 1.0), (N_ITEMS + 1.0, 2.0)):
+        users.summed_weight[0] = n_summed
         before, n = users.moment[0].copy(), items.mean[0].copy()
         absorb(state, row, row, code, is_new, learn=False)
-        faded = before * (1.0 - (weight - 1.0) / n_settled)
+        faded = before * (1.0 - (weight - 1.0) / n_summed)
         np.testing.assert_allclose(users.moment[0], faded + weight * n, rtol=1e-4, atol=1e-4)
-        assert users.settled[0] == pytest.approx(n_settled + 1.0)
+        assert users.summed_weight[0] == pytest.approx(n_summed + 1.0)
 
 
 # -- the watch -----------------------------------------------------------------------------------

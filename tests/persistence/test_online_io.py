@@ -189,8 +189,9 @@ def put(place, value):
 
 
 ARRAYS = (
-    "listed", "parts", "weight", "error", "entropy", "count", "judged", "pending", "touched",
-    "gram", "moment", "square", "size", "first", "scatter", "totals", "indptr", "indices", "codes",
+    "listed", "parts", "weight", "error", "entropy", "count", "considered_count", "pending",
+    "last_refresh", "gram", "moment", "square", "size", "first", "scatter", "totals", "indptr",
+    "indices",     "codes",
 )  # fmt: skip
 DAMAGES = {
     "shorter": lambda array: array[:-1],

@@ -168,7 +168,7 @@ def assert_nothing_drifted(state: OnlineState, tolerance: float = 1e-9) -> None:
         np.testing.assert_allclose(side.membership, share, rtol=0.0, atol=tolerance)
         error = float(store.weight.astype(np.float64) @ store.error)
         assert store.totals[1] == pytest.approx(error, rel=tolerance)
-        assert store.totals[3] == pytest.approx(store.worth.sum(), rel=tolerance)
+        assert store.totals[3] == pytest.approx(store.effective_count.sum(), rel=tolerance)
     if state.knows_total:
         digits = tolerance if state.stores["user"].mean.dtype == np.float64 else 1e-4
         assert state.total[0] == pytest.approx(state.squared_error, rel=digits)

@@ -92,8 +92,8 @@ def _content(thing: Any) -> dict[str, Any]:
         return {**own, "_arrays": None, "arrays": thing.in_use()}
     if isinstance(thing, History):
         lists = [thing.row(row) for row in range(thing.n_rows)]
-        sittings = thing.sessions()
-        return {"lists": lists, "sittings": sittings, "codes": thing.code.dtype, "n": thing.n_rows}
+        sessions = thing.sessions()
+        return {"lists": lists, "sessions": sessions, "codes": thing.code.dtype, "n": thing.n_rows}
     if isinstance(thing, RatingBook):
         return {"values": thing.values, "known": thing.known(thing.values)}
     if isinstance(thing, Vocabulary):

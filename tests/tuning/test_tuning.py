@@ -189,11 +189,11 @@ def test_moods_are_tried_where_there_are_times():
     rng = np.random.default_rng(1)
     lines = []
     for user in range(30):
-        for sitting in range(6):
+        for session in range(6):
             mood = rng.normal()
             for item in rng.choice(20, 4, replace=False):
                 rating = 3 + mood + rng.normal(scale=0.1)
-                lines.append((user, f"{sitting}-{item}", rating, sitting))
+                lines.append((user, f"{session}-{item}", rating, session))
     fixed = {**QUICK, "n_factors": 1, "implicit_features": False, "noise_scales": "both"}
     found = tune(lines, fixed=fixed, rng=0, n_jobs=1)
     assert found.settings["moods"] is True

@@ -23,7 +23,7 @@ from hemf.kernels.structures import (
     Rules,
     SessionInformation,
     SessionPosterior,
-    Sittings,
+    Sessions,
     Table,
     refer,
 )
@@ -63,7 +63,7 @@ def smooth(
 ) -> None:  # fmt: skip
     """Write q(l) and q(o) of the sessions of raters in these chunks, and add to the sums.
 
-    ``prior`` holds φ, τ² and γ², as in `Sittings`.
+    ``prior`` holds φ, τ² and γ², as in `Sessions`.
     """
     persistence, variance, extra = prior[0], prior[1], prior[2]
     precision, natural_mean = information.precision, information.natural_mean
@@ -148,7 +148,7 @@ def compile_moods(dtype: Any) -> None:
 # is linked to its rater, and the posterior of earlier ones no longer changes.
 
 
-LEVEL, LEVEL_SPREAD, PRECISION, PULL, EXPECTED, UNCERTAIN = range(6)
+LEVEL, LEVEL_SPREAD, PRECISION, NATURAL_MEAN, EXPECTED, UNCERTAIN = range(6)
 """Columns of the table: E l and Var l; Σ τυ/σ² of the ratings of the session and the same of
 r - E[a·b], as of the last update; E l and Var l before these ratings."""
 COLUMNS = 6
@@ -176,7 +176,7 @@ def covariance(prior: Any, one: float, other: float) -> float:
 
 
 @separate
-def ahead(sessions: Sittings, earlier: int, later: int) -> tuple[float, float]:
+def predict_level(sessions: Sessions, earlier: int, later: int) -> tuple[float, float]:
     """E l and Var l at a time between two sessions; -1 is none."""
     table, prior = sessions.table, sessions.prior
     phi = prior[0]
@@ -198,7 +198,7 @@ def ahead(sessions: Sittings, earlier: int, later: int) -> tuple[float, float]:
 
 
 @separate
-def find_session(sessions: Sittings, i: int, when: int, complete: bool) -> int:
+def find_session(sessions: Sessions, i: int, when: int, complete: bool) -> int:
     """Return the session of a rater at a time; a new one is added if there is none.
 
     No posterior changes.
@@ -212,12 +212,12 @@ def find_session(sessions: Sittings, i: int, when: int, complete: bool) -> int:
         return earlier
     s = sessions.used[0]
     sessions.used[0] += 1
-    expected, uncertain = ahead(sessions, earlier, later)
+    expected, uncertain = predict_level(sessions, earlier, later)
     time[s] = when
     table[s, LEVEL] = table[s, EXPECTED] = moods[s, MEAN] = expected
     table[s, LEVEL_SPREAD] = table[s, UNCERTAIN] = uncertain
     moods[s, SPREAD] = uncertain + sessions.prior[2]
-    table[s, PRECISION] = table[s, PULL] = 0.0
+    table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
     links[s, EARLIER] = links[s, LATER] = -1
     links[s, RATER] = i
     if complete:
@@ -238,14 +238,14 @@ def find_session(sessions: Sittings, i: int, when: int, complete: bool) -> int:
 
 
 @separate
-def write_posterior(sessions: Sittings, s: int) -> None:
+def write_posterior(sessions: Sessions, s: int) -> None:
     """Write the posterior of a session, given its prediction and the sums of its ratings."""
     table, moods, extra = sessions.table, sessions.moods, sessions.prior[2]
     level, spread = np.float64(table[s, EXPECTED]), np.float64(table[s, UNCERTAIN])
     mean, whole = level, spread + extra
     if table[s, PRECISION] > 0.0:
         noise = 1.0 / np.float64(table[s, PRECISION])
-        left, total = np.float64(table[s, PULL]) * noise, spread + extra + noise
+        left, total = np.float64(table[s, NATURAL_MEAN]) * noise, spread + extra + noise
         level += spread / total * (left - level)
         spread *= (extra + noise) / total
         share = extra / (extra + noise)
@@ -265,11 +265,11 @@ def dot(mean: Any, other: Any) -> float:
 
 
 @separate
-def take_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values: Any) -> float:
+def subtract_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values: Any) -> float:
     """Take moods off these ratings of a list; return Σ w Var o."""
     spread = 0.0
     for k in range(low, high):
-        s = own.sitting[k]
+        s = own.session[k]
         values[k - low] -= rules.moods[s, MEAN]
         spread += np.float64(other.weight[own.other[k]]) * rules.moods[s, SPREAD]
     return spread
@@ -277,7 +277,7 @@ def take_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values
 
 @separate
 def filter_listed(
-    users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int, s: int, published: Any
+    users: Rows, items: Rows, sessions: Sessions, rules: Rules, i: int, s: int, published: Any
 ) -> None:
     """Bring the mood of a rater's latest session to its optimum, given the earlier sessions.
 
@@ -289,7 +289,7 @@ def filter_listed(
     precision, natural_mean, seen = 0.0, 0.0, 0.0
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
-        if users.sitting[k] == s:
+        if users.session[k] == s:
             j = users.other[k]
             weight = own * items.weight[j]
             value = np.float64(rules.levels[users.code[k]])
@@ -297,7 +297,7 @@ def filter_listed(
             natural_mean += weight * (value - dot(users.mean[i], items.mean[j]))
             if rules.total.size > 0:
                 seen += weight * (value - dot(published, items.mean[j]))
-    table[s, PRECISION], table[s, PULL] = precision, natural_mean
+    table[s, PRECISION], table[s, NATURAL_MEAN] = precision, natural_mean
     write_posterior(sessions, s)
     if rules.total.size > 0:
         new, wide = np.float64(moods[s, MEAN]), np.float64(moods[s, SPREAD])
@@ -316,7 +316,7 @@ def shift_session(
     change = 0.0
     new, wide = np.float64(rules.moods[s, MEAN]), np.float64(rules.moods[s, SPREAD])
     for k in range(users.start[i], users.start[i] + users.length[i] - 1):
-        if users.sitting[k] == s:
+        if users.session[k] == s:
             j = users.other[k]
             weight = np.float64(items.weight[j])
             value = np.float64(rules.levels[users.code[k]])
@@ -328,7 +328,7 @@ def shift_session(
 
 @separate
 def filter_one(
-    users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int, j: int, code: int, s: int,
+    users: Rows, items: Rows, sessions: Sessions, rules: Rules, i: int, j: int, code: int, s: int,
     expected: float,
 ) -> None:  # fmt: skip
     """Update the mood of a session with a rating; ``expected`` is E[a·b], without the mood."""
@@ -336,25 +336,25 @@ def filter_one(
         table = sessions.table
         weight = np.float64(users.weight[i]) * items.weight[j] / rules.noise
         table[s, PRECISION] += weight
-        table[s, PULL] += weight * (np.float64(rules.levels[code]) - expected)
+        table[s, NATURAL_MEAN] += weight * (np.float64(rules.levels[code]) - expected)
         write_posterior(sessions, s)
 
 
 @separate_step
-def gather_chain(users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: int) -> None:
+def gather_chain(users: Rows, items: Rows, sessions: Sessions, rules: Rules, i: int) -> None:
     """Sum the residuals of each session of a rater; unlink sessions without ratings."""
     table, links = sessions.table, sessions.links
     s = sessions.last[i]
     while s >= 0:
-        table[s, PRECISION] = table[s, PULL] = 0.0
+        table[s, PRECISION] = table[s, NATURAL_MEAN] = 0.0
         s = np.int64(links[s, EARLIER])
     own = np.float64(users.weight[i]) / rules.noise
     for k in range(users.start[i], users.start[i] + users.length[i]):
         j = users.other[k]
         weight = own * items.weight[j]
         left = np.float64(rules.levels[users.code[k]]) - dot(users.mean[i], items.mean[j])
-        table[users.sitting[k], PRECISION] += weight
-        table[users.sitting[k], PULL] += weight * left
+        table[users.session[k], PRECISION] += weight
+        table[users.session[k], NATURAL_MEAN] += weight * left
     s = sessions.last[i]
     while s >= 0:
         earlier, later = np.int64(links[s, EARLIER]), np.int64(links[s, LATER])
@@ -371,7 +371,7 @@ def gather_chain(users: Rows, items: Rows, sessions: Sittings, rules: Rules, i: 
 
 
 @separate_step
-def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
+def smooth_chain(sessions: Sessions, rules: Rules, i: int, sums: Any) -> None:
     """Bring all moods of a rater to their optimum, given the sums of their ratings.
 
     The total of errors is updated, and ``sums`` are added to.
@@ -390,7 +390,7 @@ def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
         table[s, EXPECTED], table[s, UNCERTAIN] = level, spread
         noise = 1.0 / np.float64(table[s, PRECISION])
         total = spread + extra + noise
-        level += spread / total * (np.float64(table[s, PULL]) * noise - level)
+        level += spread / total * (np.float64(table[s, NATURAL_MEAN]) * noise - level)
         spread *= (extra + noise) / total
         table[s, LEVEL], table[s, LEVEL_SPREAD] = level, spread
         level, spread = phi * level, phi * phi * spread + innovation
@@ -410,7 +410,7 @@ def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
             sums[BEFORE] += here * here + v
             sums[PRODUCT] += here * later + product
         later, later_spread = here, v
-        precision, h = np.float64(table[s, PRECISION]), np.float64(table[s, PULL])
+        precision, h = np.float64(table[s, PRECISION]), np.float64(table[s, NATURAL_MEAN])
         noise = 1.0 / precision
         left, share = h * noise, extra / (extra + noise)
         sums[EXTRA] += share * share * ((left - here) ** 2 + v) + extra * (1.0 - share)
@@ -428,37 +428,37 @@ def smooth_chain(sessions: Sittings, rules: Rules, i: int, sums: Any) -> None:
 
 
 @kernel
-def seat_all(
-    rows: Int64Array, times: Int64Array, codes: Int64Array, complete: int, sessions: Sittings,
-    seats: Int64Array,
+def assign_sessions(
+    rows: Int64Array, times: Int64Array, codes: Int64Array, complete: int, sessions: Sessions,
+    found: Int64Array,
 ) -> None:  # fmt: skip
     """Write the session of each rating that is not removed."""
     sessions = refer(sessions)
     for k in range(rows.size):
         if codes[k] >= 0:
-            seats[k] = find_session(sessions, rows[k], times[k], complete != 0)
+            found[k] = find_session(sessions, rows[k], times[k], complete != 0)
 
 
 @kernel
 def filter_all(
     rows: Int64Array, others: Int64Array, codes: Int64Array, previous: Int64Array,
-    times: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sittings,
-    seats: Int64Array,
+    times: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sessions,
+    found: Int64Array,
 ) -> None:  # fmt: skip
     """Find sessions where not all ratings are listed, and update their moods with new ratings."""
     users, items, rules, sessions = refer(users), refer(items), refer(rules), refer(sessions)
     for k in range(rows.size):
         i, j = rows[k], others[k]
         if codes[k] >= 0:
-            seats[k] = find_session(sessions, i, times[k], False)
+            found[k] = find_session(sessions, i, times[k], False)
             if previous[k] < 0:
                 expected = dot(users.mean[i], items.mean[j])
-                filter_one(users, items, sessions, rules, i, j, codes[k], seats[k], expected)
+                filter_one(users, items, sessions, rules, i, j, codes[k], found[k], expected)
 
 
 @kernel
 def smooth_all(
-    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sittings, gathers: int,
+    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sessions, gathers: int,
     sums: Float64Array,
 ) -> None:  # fmt: skip
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
@@ -470,13 +470,13 @@ def smooth_all(
 
 
 @kernel
-def recall_seats(
-    user_rows: Int64Array, item_rows: Int64Array, users: Rows, seats: Int64Array
+def recall_sessions(
+    user_rows: Int64Array, item_rows: Int64Array, users: Rows, found: Int64Array
 ) -> None:
     """Write the session of each pair that is listed, or -1."""
     for k in range(user_rows.size):
-        i, seats[k] = user_rows[k], -1
+        i, found[k] = user_rows[k], -1
         for at in range(users.start[i] + users.length[i] - 1, users.start[i] - 1, -1):
             if users.other[at] == item_rows[k]:
-                seats[k] = users.sitting[at]
+                found[k] = users.session[at]
                 break

@@ -24,7 +24,7 @@ from hemf.kernels.moods import (
 )
 from hemf.kernels.products import expected_error
 from hemf.kernels.record import (
-    choose_one,
+    add_coefficients,
     evict,
     find,
     listed_at,
@@ -35,9 +35,9 @@ from hemf.kernels.record import (
 )
 from hemf.kernels.refresh import (
     add_rating,
+    contribute,
     count_error,
     gather_row,
-    keep_row,
     publish,
     refresh,
     weigh_row,
@@ -52,13 +52,13 @@ from hemf.kernels.structures import (
     Rows,
     Rules,
     Scratch,
+    Sessions,
     Shared,
-    Sittings,
     Stream,
     refer,
 )
 
-BATCH = ("recall_all", "record_all", "refresh_all", "keep_all")
+BATCH = ("recall_all", "record_all", "refresh_all", "contribute_all")
 """Kernels that adopt a fit and learn a batch."""
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
@@ -98,7 +98,7 @@ def record_all(
         elif rules.window == 0 and previous < 0:  # as `record` does, without a call
             own.pending[i] += 1
             own.count[i] += 1
-            choose_one(own, other, i, j, 1.0)
+            add_coefficients(own, other, i, j, 1.0)
             sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
             is_new[k] = 1
         else:
@@ -118,10 +118,10 @@ def recall_all(
 
 
 @kernel
-def settle_all(
+def sum_up_all(
     batch: Batch, own: Rows, other: Rows, rules: Rules, forgetting: float, memory: Outer
 ) -> None:
-    """Add ratings, oldest first, to the sums of those that are not listed."""
+    """Add ratings, oldest first, to the sums of their rows, without listing them."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     n_other = other.count.size
     for k in range(batch.rows.size):
@@ -156,20 +156,20 @@ def refresh_all(
 
 
 @kernel
-def keep_all(
+def contribute_all(
     rows: Int64Array, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
 ) -> None:
     """Store the contributions of rows to their communities, without changing the rows."""
     own, other, shared = refer(own), refer(other), refer(shared)
     rules, memory = refer(rules), refer(memory)
     for k in range(rows.size):
-        keep_row(own, other, shared, rules, rows[k], memory)
+        contribute(own, other, shared, rules, rows[k], memory)
 
 
 @kernel
 def stream(
     given: Stream, users: Rows, items: Rows, user_shared: Shared, item_shared: Shared,
-    rules: Rules, user_memory: Scratch, item_memory: Scratch, products: Outer, sessions: Sittings,
+    rules: Rules, user_memory: Scratch, item_memory: Scratch, products: Outer, sessions: Sessions,
 ) -> None:  # fmt: skip
     """Predict each rating, then learn it: its user's mood, their row, then its item's.
 
@@ -267,7 +267,7 @@ def stream(
                 publish(users, user_shared, rules, i, kept, squares, user_memory)
                 waiting = np.int64(-1)
             refresh(items, users, item_shared, rules, j, item_memory)
-            items.met[j] = np.int64(user_shared.totals[2])
+            items.other_refreshes[j] = np.int64(user_shared.totals[2])
         if rules.window > 0:
             evict(
                 users, items, rules, user_shared.forgetting, item_shared.forgetting, i, 1, n_users,
@@ -311,7 +311,7 @@ def forecast(
 @inner
 def due(own: Rows, shared: Shared, other_shared: Shared, i: int) -> bool:
     """Whether a row has many new ratings for its size, or the other side has changed much."""
-    changed = other_shared.totals[2] - own.met[i] > shared.change
+    changed = other_shared.totals[2] - own.other_refreshes[i] > shared.change
     return changed or own.pending[i] > shared.pending_share * own.count[i]
 
 

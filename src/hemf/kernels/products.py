@@ -232,14 +232,15 @@ def leave_shift(own: Rows, shared: Shared, i: int, memory: Scratch) -> None:
     order, n = shift.size, own.count[i]
     for t in range(order):
         shift[t] = own.base[i, t]
-    if own.chosen.shape[1] > 0 and n > 0:
+    if own.coefficient_sum.shape[1] > 0 and n > 0:
         root = 1.0 / np.sqrt(np.float64(n))
         log = min(max(np.log(np.float64(n)), shared.logs[2]), shared.logs[3])
         away = (log - shared.logs[0]) / shared.logs[1] if shared.logs[1] > 0.0 else 0.0
         square = away * away - 1.0
+        of_count = shared.count_coefficients
         for t in range(order):
-            shift[t] += root * own.chosen[i, t]
-            shift[t] += away * shared.how_many[0, t] + square * shared.how_many[1, t]
+            shift[t] += root * own.coefficient_sum[i, t]
+            shift[t] += away * of_count[0, t] + square * of_count[1, t]
     for u in range(order):  # above the diagonal is all that is there of G
         for t in range(u):
             data[t, order] -= data[t, u] * shift[u]

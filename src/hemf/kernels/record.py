@@ -37,16 +37,16 @@ MOST_ROUNDING = 0.1
 @inner
 def session_at(own: Rows, position: int) -> int:
     """Return the session of an entry of the lists, or -1."""
-    if own.sitting.size > 0:
-        return own.sitting[position]
+    if own.session.size > 0:
+        return own.session[position]
     return -1
 
 
 @inner
-def choose_one(own: Rows, other: Rows, i: int, j: int, sign: float) -> None:
-    """Add the effect on row i of having rated row j, or with a sign of -1 subtract it."""
-    for t in range(own.chosen.shape[1]):
-        own.chosen[i, t] += sign * other.voice[j, t]
+def add_coefficients(own: Rows, other: Rows, i: int, j: int, sign: float) -> None:
+    """Add M_j to the sum of row i, or with a sign of -1 subtract it."""
+    for t in range(own.coefficient_sum.shape[1]):
+        own.coefficient_sum[i, t] += sign * other.coefficients[j, t]
 
 
 @inner
@@ -65,9 +65,9 @@ def listed_at(own: Rows, rules: Rules, i: int, j: int, previous: int) -> int:
 @inner
 def drop_entry(own: Rows, i: int, position: int) -> None:
     """Take an entry out of a row's list."""
-    if own.sitting.size > 0:
+    if own.session.size > 0:
         for k in range(position, own.start[i] + own.length[i] - 1):
-            own.sitting[k] = own.sitting[k + 1]
+            own.session[k] = own.session[k + 1]
     drop(own.start, own.length, own.other, own.code, i, position)
 
 
@@ -81,7 +81,7 @@ def sum_up(
     if forgetting < 1.0:
         fade(own, i, forgetting)
     weight = np.float64(other.weight[j])
-    if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+    if forgetting == 1.0 and own.summed_weight[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
     value = rules.levels[code]
     if session >= 0:
@@ -103,8 +103,8 @@ def renew(own: Rows, i: int, weight: float, renewal: float) -> float:
     The new ratings are summed with better factors, so they count more and the older ones less. The
     total weight of the sums stays the number of ratings.
     """
-    replaced = min(renewal * weight, own.settled[i])
-    fade(own, i, 1.0 - replaced / own.settled[i])
+    replaced = min(renewal * weight, own.summed_weight[i])
+    fade(own, i, 1.0 - replaced / own.summed_weight[i])
     return weight + replaced
 
 
@@ -116,7 +116,7 @@ def fade(own: Rows, i: int, factor: float) -> None:
     for t in range(own.moment.shape[1]):
         own.moment[i, t] *= factor
     own.square[i] *= factor
-    own.settled[i] *= factor
+    own.summed_weight[i] *= factor
 
 
 @inner
@@ -170,15 +170,15 @@ def add_to_sums(own: Rows, i: int, weight: float, value: float, memory: Outer) -
     for p in range(gram.size):
         gram[p] += memory.products[p]
     own.square[i] += weight * value * value
-    own.settled[i] += weight
+    own.summed_weight[i] += weight
 
 
 @inner
-def summed_weight(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
+def weight_in_sums(own: Rows, other: Rows, forgetting: float, i: int, j: int) -> float:
     """Weight of a rating in a row's sums; the mean weight with forgetting: its age is unknown."""
     if forgetting == 1.0:
         return np.float64(other.weight[j])
-    return own.settled[i] / max(own.count[i] - own.length[i], 1)
+    return own.summed_weight[i] / max(own.count[i] - own.length[i], 1)
 
 
 # docs/model.md#new-rating
@@ -196,11 +196,11 @@ def record(
     position = listed_at(own, rules, i, j, previous)
     if position >= 0:
         own.code[position] = code
-        if own.sitting.size > 0:
-            own.sitting[position] = session
+        if own.session.size > 0:
+            own.session[position] = session
         return 0
     if previous >= 0 and own.gram.shape[1] > 0:  # docs/model.md#changed-rating: G stays
-        weight = summed_weight(own, other, forgetting, i, j)
+        weight = weight_in_sums(own, other, forgetting, i, j)
         now, before = np.float64(rules.levels[code]), np.float64(rules.levels[previous])
         if session >= 0:  # the old session is not on record: assume the same
             now -= rules.moods[session, MEAN]
@@ -210,13 +210,13 @@ def record(
         own.square[i] += weight * (now * now - before * before)
         return 0
     own.count[i] += 1
-    choose_one(own, other, i, j, 1.0)
+    add_coefficients(own, other, i, j, 1.0)
     if rules.window == 0:
         sum_up(own, other, rules, forgetting, i, j, code, session, n_other, memory)
         return 1
     append(own.start, own.length, own.other, own.code, i, j, code)
-    if own.sitting.size > 0:
-        own.sitting[own.start[i] + own.length[i] - 1] = session
+    if own.session.size > 0:
+        own.session[own.start[i] + own.length[i] - 1] = session
     return 1
 
 
@@ -266,16 +266,16 @@ def withdraw(
     if position >= 0:
         drop_entry(own, i, position)
     elif own.gram.shape[1] > 0:
-        weight = summed_weight(own, other, forgetting, i, j)
+        weight = weight_in_sums(own, other, forgetting, i, j)
         copy_entries(other.mean[j], 0, memory.vector, 0, other.mean.shape[1])
         add_to_sums(own, i, -weight, rules.levels[code], memory)
     own.count[i] = max(own.count[i] - 1, 0)
-    choose_one(own, other, i, j, -1.0)
+    add_coefficients(own, other, i, j, -1.0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
         own.gram[i] = 0.0
         own.moment[i] = 0.0
         own.square[i] = 0.0
-        own.settled[i] = 0.0
+        own.summed_weight[i] = 0.0
 
 
 # ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hemf.kernels import solve
 from hemf.kernels.blocks import gather
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lanes import copy_entries, packed
-from hemf.kernels.moods import take_moods
+from hemf.kernels.moods import subtract_moods
 from hemf.kernels.products import add_row_leverage, expected_error, leave_shift, return_shift
 from hemf.kernels.structures import (
     MEAN,
@@ -60,7 +60,7 @@ def gather_row(
     squares = 0.0
     if own.gram.shape[1] > 0:
         fade = forgetting**n if forgetting < 1.0 else 1.0
-        uncertain = own.settled[i]
+        uncertain = own.summed_weight[i]
         for p in range(gram.size):
             gram[p] = fade * (own.gram[i, p] + uncertain * shared.spread[p])
         for t in range(moment.size):
@@ -74,9 +74,9 @@ def gather_row(
         for k in range(begin + n - 1, begin - 1, -1):  # the newest first: it counts in full
             j = own.other[k]
             value = rules.levels[own.code[k]]
-            if own.sitting.size > 0:
-                value -= rules.moods[own.sitting[k], MEAN]
-                squares += other.weight[j] * fade * rules.moods[own.sitting[k], SPREAD]
+            if own.session.size > 0:
+                value -= rules.moods[own.session[k], MEAN]
+                squares += other.weight[j] * fade * rules.moods[own.session[k], SPREAD]
             squares += add_rating(
                 gram, moment, other.weight[j] * fade, value, other.mean[j], other.second[j]
             )
@@ -88,8 +88,8 @@ def gather_row(
         high = min(begin + n, low + memory.values.size)
         for k in range(low, high):
             memory.values[k - low] = rules.levels[own.code[k]]
-        if own.sitting.size > 0:
-            squares += take_moods(own, other, rules, low, high, memory.values)
+        if own.session.size > 0:
+            squares += subtract_moods(own, other, rules, low, high, memory.values)
         squares += gather(0, high - low, own.other[low:high], memory.values, other, gram, moment)
     return squares
 
@@ -102,7 +102,7 @@ def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> 
     periodically; otherwise those that it belongs to.
     """
     communities = shared.natural_mean.shape[0]
-    grown = 2 * own.count[i] >= 3 * own.judged[i]
+    grown = 2 * own.count[i] >= 3 * own.considered_count[i]
     turn = np.int64(shared.totals[2]) % NOW_AND_THEN == 0
     if communities > 1 and rules.thorough == 0 and not grown and not turn:
         n = 0
@@ -303,7 +303,7 @@ def publish(
         )
         count_error(rules.total, -own.weight[i] * error)
     if memory.considered[0] == shared.natural_mean.shape[0]:
-        own.judged[i] = own.count[i]
+        own.considered_count[i] = own.count[i]
     memory.second[:] = 0.0
     has_features = own.shift.shape[1] > 0
     entropy = 0.0
@@ -322,8 +322,8 @@ def publish(
         return_shift(own, i, memory)
     own.error[i] = max(store(own, shared, i, squares, memory), 0.0)
     ratings = effective(own.count[i], shared.forgetting)
-    shared.totals[3] += ratings - own.worth[i]
-    own.worth[i] = ratings
+    shared.totals[3] += ratings - own.effective_count[i]
+    own.effective_count[i] = ratings
     if shared.prior_shape > 0.0:
         own.shape[i] = shared.prior_shape + 0.5 * ratings
         rate = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
@@ -335,7 +335,7 @@ def publish(
         count_error(rules.total, own.weight[i] * own.error[i])
     shared.totals[2] += 1.0
     own.pending[i] = 0
-    own.touched[i] = np.int64(shared.totals[2])
+    own.last_refresh[i] = np.int64(shared.totals[2])
 
 
 @inner
@@ -383,7 +383,9 @@ def store(own: Rows, shared: Shared, i: int, squares: float, memory: Scratch) ->
 
 
 @step
-def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> None:
+def contribute(
+    own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch
+) -> None:
     """Store the contribution of a row to its communities, without changing the row.
 
     Its moments and memberships are given. What it has under each of its communities is found as
@@ -458,8 +460,8 @@ def keep_row(own: Rows, other: Rows, shared: Shared, rules: Rules, i: int, memor
     own.error[i] = expected_error(
         own.mean[i], own.second[i], squares, 1.0, memory.moment, memory.gram
     )
-    own.worth[i] = effective(own.count[i], shared.forgetting)
-    own.judged[i] = own.count[i]
+    own.effective_count[i] = effective(own.count[i], shared.forgetting)
+    own.considered_count[i] = own.count[i]
     shared.totals[0] += entropy
     shared.totals[1] += own.weight[i] * own.error[i]
-    shared.totals[3] += own.worth[i]
+    shared.totals[3] += own.effective_count[i]

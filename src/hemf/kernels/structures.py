@@ -1,4 +1,4 @@
-"""What kernels work on: named tuples of arrays."""
+"""Arguments of kernels: named tuples of arrays."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 # Numba and llvmlite have no types.
@@ -52,21 +52,21 @@ class Ratings(NamedTuple):
 
 
 class OtherRows(NamedTuple):
-    """What rows are updated against: the rows of the other side."""
+    """Moments of the rows of the other side."""
 
     mean: Table
     """E[b], (other rows, total)."""
     second: Table
     """E[b bᵀ], packed lower triangle, (other rows, packed)."""
     weight: Vector
-    """υ_j, how much more than others a row's ratings count."""
+    """υ_j, the weight of a row's ratings."""
 
 
 class Prior(NamedTuple):
-    """The communities that rows are members of."""
+    """Prior of rows: the communities."""
 
     free: Int64Array
-    """Which coordinates the posterior covers, (order,)."""
+    """Coordinates that have a posterior, (order,)."""
     pinned: int
     """The coordinate that is 1, or -1."""
     precision: Float64Matrix
@@ -90,16 +90,16 @@ class Posterior(NamedTuple):
     errors: Float64Array
     """Σ_j υ_j E(r_ij - a·b)²."""
     hold: bool
-    """Keep the memberships."""
+    """Whether memberships are held."""
 
 
 class Features(NamedTuple):
     """Effect of features on rows; None without features."""
 
     shift: Float64Matrix
-    """f_i, where the prior of a row is centred: μ_d + f_i; (rows, order)."""
+    """f_i, by which the prior mean μ_d of a row is shifted, (rows, order)."""
     leverage: Float64Array
-    """c_i, what f_i is uncertain by in units of Σ."""
+    """c_i, the variance of f_i in units of Σ."""
     root: Float64Matrix
     """U, P = U Uᵀ, (order, order)."""
     information: Float64Array
@@ -239,7 +239,7 @@ class TopicRatings(NamedTuple):
     users: Int32Array
     items: Int32Array
     residuals: Vector
-    """r less all but the product of topic vectors."""
+    """Rating minus all terms but the product of topic vectors."""
     user_topics: UInt8Array
     item_topics: UInt8Array
     """Written: the topics drawn."""
@@ -258,7 +258,7 @@ class TopicRows(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is kept of the rows of one side."""
+    """Posterior, ratings and counters of the rows of one side."""
 
     mean: Table
     """E[a], (rows, total)."""
@@ -267,11 +267,11 @@ class Rows(NamedTuple):
     membership: Table
     """q_i(d), (rows, D)."""
     listed: Int32Matrix
-    """The communities that a row gives something to, (rows, parts); -1 is none."""
+    """Communities that a row contributes to, (rows, parts); -1 is none."""
     parts: Cube
-    """What it gives: q, q m, q (S + mmᵀ) packed; (rows, parts, 1 + order + triangle)."""
+    """Its contributions: q, q m, q (S + mmᵀ) packed; (rows, parts, 1 + order + triangle)."""
     weight: Vector
-    """E[τ], how much the row's ratings count."""
+    """E[τ], the weight of the row's ratings."""
     shape: Float64Array
     rate: Float64Array
     """q(τ) = Gamma(shape, rate)."""
@@ -280,50 +280,50 @@ class Rows(NamedTuple):
     entropy: Float64Array
     """Σ_d q(½ ln|S| - ln q)."""
     count: Int64Array
-    """Ratings learnt."""
-    worth: Float64Array
-    """What they were worth at the last refresh, each weighed by how old it was."""
-    judged: Int64Array
-    """Ratings there were when all communities were last considered."""
+    """Number of ratings."""
+    effective_count: Float64Array
+    """Effective number of ratings at the last refresh: Σ γ^age."""
+    considered_count: Int64Array
+    """Number of ratings when all communities were last considered for the row."""
     pending: Int64Array
     """Ratings recorded since the last refresh."""
-    touched: Int64Array
-    """When the row was last refreshed, in refreshes of the side."""
-    met: Int64Array
-    """Refreshes that the other side had had by then."""
+    last_refresh: Int64Array
+    """Number of refreshes of the side at the row's last refresh."""
+    other_refreshes: Int64Array
+    """Number of refreshes of the other side at that time."""
     start: Int64Array
     length: Int64Array
     other: Int32Array
     code: Annotated[Any, "{C}[::1]"]
-    sitting: Int32Array
-    """The history's lists; see `hemf.kernels.record`. Without moods there are no sessions."""
+    session: Int32Array
+    """Lists of ratings, see `hemf.kernels.record`; ``session`` is empty without moods."""
     gram: Table
     moment: Table
     square: Float64Array
-    settled: Float64Array
+    summed_weight: Float64Array
     """Σ υ nnᵀ, Σ υ r n, Σ υ r² and Σ υ of ratings that are no longer listed.
 
     Where all are listed, the first two have no columns.
     """
     shift: Float64Matrix
-    """f_i, the effect of features when the row was last refreshed, (rows, order).
+    """f_i, the effect of features at the last refresh of the row, (rows, order).
 
-    Without features, this and the next two have no columns.
+    Without features, this and the next have no columns.
     """
     base: Float64Matrix
     """g_i, the effect of given features."""
-    chosen: Float64Matrix
-    """Σ_j M_j over what the row has rated; no columns without implicit features."""
+    coefficient_sum: Float64Matrix
+    """Σ_j M_j over the rows that it has rated; no columns without implicit features."""
     leverage: Float64Array
-    """c_i, the uncertainty of f_i in units of Σ,"""
+    """c_i, the leverage of the row."""
     information: Float64Array
-    """and 1 - tr(P S_i)/L, the information weight at the last refresh of the row."""
-    voice: Float64Matrix
-    """M_j of the other side's regression: the effect on its rows of having rated this row."""
+    """w_i = 1 - tr(P S_i)/L, the information weight at the last refresh of the row."""
+    coefficients: Float64Matrix
+    """M_j, coefficients of the other side's regression for having rated this row."""
 
 
 class Shared(NamedTuple):
-    """The communities of one side and what they are estimated from."""
+    """Communities of one side, their statistics, and settings of its rows."""
 
     precision: Float64Cube
     """P_d, (C, order, order)."""
@@ -336,41 +336,41 @@ class Shared(NamedTuple):
     scatter: Float64Matrix
     """ρ_d, Σ q m and Σ q (S + mmᵀ), the last packed, (C, triangle)."""
     totals: Float64Array
-    """Σ entropy, Σ τ error, refreshes so far, Σ worth."""
+    """Σ entropy, Σ τ error, number of refreshes, Σ effective count."""
     free: Int64Array
-    """Which coordinates the posterior covers."""
+    """Coordinates that have a posterior, (order,)."""
     pinned: int
     prior_shape: float
     """a0 of the noise scales, or 0 where there are none."""
     error_unit: float
-    """What errors are measured in where noise scales are learnt; σ² or their mean."""
+    """Unit of the errors from which noise scales are learnt: σ² or the mean error."""
     expected: Float64Array
-    """E[a] of a row that nothing is known of, (total,)."""
+    """E[a] of a stranger, (total,)."""
     spread: Vector
-    """Posterior covariance of the other side's rows, the mean over ratings, packed.
+    """Mean posterior covariance of the other side's rows, over ratings, packed.
 
-    A rating that is no longer listed was learnt when less was known of the other row. What was
-    uncertain then may be certain today, so its part of G is taken at today's mean.
+    It takes the place of the covariances in G of ratings that are no longer listed: the sums hold
+    products of means only, as covariances become smaller with later ratings.
     """
     forgetting: float
     """Forgetting factor γ."""
     pending_share: float
-    """A row is refreshed when more than this part of its ratings is pending,"""
+    """A row is refreshed when more than this share of its ratings is pending,"""
     change: float
-    """or when the other side has had more than so many refreshes since it last was."""
-    how_many: Float64Matrix
-    """Coefficients of ln n and of its square, (2, order); nothing without implicit features."""
+    """or after more than this number of refreshes of the other side."""
+    count_coefficients: Float64Matrix
+    """M_1 and M_2 of ln n and its square, (2, order); empty without implicit features."""
     logs: Float64Array
-    """Mean, scale, least and largest of ln n, by which it is standardised."""
+    """Mean, scale, minimum and maximum of ln n, to standardise it."""
 
 
 class Batch(NamedTuple):
-    """Ratings of one side's rows that are recorded or summed."""
+    """Ratings to record or to add to sums, seen from one side."""
 
     rows: Int64Array
     others: Int64Array
     codes: Int64Array
-    """-1 takes the previous rating out."""
+    """-1 removes the rating with the previous code."""
     previous: Int64Array
     """Code that the pair had before, or -1."""
     sessions: Int64Array
@@ -378,7 +378,7 @@ class Batch(NamedTuple):
 
 
 class Rating(NamedTuple):
-    """One of them; the session is -1 without moods."""
+    """One rating of a `Batch`; the session is -1 without moods."""
 
     row: Int64
     other: Int64
@@ -388,7 +388,7 @@ class Rating(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Ratings that are learnt one after the other, and what is written of each."""
+    """Ratings that are learnt one after the other, and results for each."""
 
     users: Int64Array
     items: Int64Array
@@ -403,25 +403,25 @@ class Stream(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """What lists of ratings hold; see `hemf.kernels.record`."""
+    """Pools of the lists of ratings, see `hemf.kernels.record`."""
 
     other: Int32Array
     halves: UInt16Array
     """Codes, as 16-bit halves."""
     width: int
     """Halves of a code."""
-    sitting: Int32Array
+    session: Int32Array
 
 
 class Copy(NamedTuple):
-    """Which copy of rows is made or put back; see `hemf.kernels.undo`."""
+    """A copy of rows to make or to restore, see `hemf.kernels.undo`."""
 
     at: int
-    """Where it begins in the buffer."""
+    """Position in the buffer."""
     stamp: int
     parts: int
-    noted: int
-    """Parts that the rows are stamped with."""
+    stamped: int
+    """Parts that later copies with the same stamp leave out."""
 
 
 class Descent(NamedTuple):
@@ -431,19 +431,19 @@ class Descent(NamedTuple):
     items: Int32Array
     ratings: Annotated[Any, "float32[::1]"]
     means: Float64Array
-    """c before each rating, and after the last; a rating is learnt with the one after it."""
+    """c before each rating, and after the last; rating k is learnt with entry k + 1."""
     steps: Float64Array
     """Step size at each rating."""
     scale: float
     offset_penalty: float
     factor_penalty: float
     known_users: int
-    """Rows from there on are new, and known once they have had a rating."""
+    """Rows from this number on are new until their first rating."""
     known_items: int
 
 
 class Rules(NamedTuple):
-    """What holds for both sides."""
+    """Settings of both sides."""
 
     levels: Vector
     """Standardised rating of each code."""
@@ -452,24 +452,24 @@ class Rules(NamedTuple):
     window: int
     """Ratings listed of each row; -1 is all of them."""
     repeats: int
-    """Whether another rating of a pair counts in addition to the earlier ones."""
+    """Whether a repeated rating of a pair is added to the earlier ones or replaces them."""
     renewal: float
     """Additional weight of a rating in sums of pairs that are rated repeatedly."""
     least_share: float
-    """Communities with less of a row are left out."""
+    """Communities with a smaller q_i(d) are left out."""
     thorough: int
     """Consider all communities at every refresh."""
     total: Float64Array
-    """Σ τ_i υ_j E(r_ij - a_i·b_j)² as of now, and the largest change of it since it was counted;
-    nothing where not every rating is listed."""
+    """Σ τ_i υ_j E(r_ij - a_i·b_j)², and its largest change since it was last computed; empty where
+    not every rating is listed."""
     moods: Table
-    """E o and Var o of each session: `hemf.kernels.moods`. Without moods, no rows."""
+    """E o and Var o of each session, (sessions, 2); no rows without moods."""
 
 
-class Sittings(NamedTuple):
+class Sessions(NamedTuple):
     """Sessions of raters while ratings arrive; see `hemf.kernels.moods`.
 
-    Without moods none of it has an entry.
+    All arrays are empty without moods.
     """
 
     table: Table
@@ -478,13 +478,13 @@ class Sittings(NamedTuple):
     """The same as in `Rules`."""
     time: Int64Array
     links: Int32Matrix
-    """The rater's session before, the one after, and the rater; -1 is none."""
+    """Previous and next session of the rater, and the rater; -1 is none."""
     last: Int64Array
     """The latest session of each rater, or -1."""
     smoothed: Int64Array
-    """Ratings that each rater had when all their moods were last brought to their optimum."""
+    """Number of ratings of each rater when their moods were last smoothed."""
     used: Int64Array
-    """How many sessions there are, in an array of one."""
+    """Number of sessions, in an array of one."""
     prior: Float64Array
     """φ, τ² and γ²."""
 
@@ -521,7 +521,7 @@ class Scratch(NamedTuple):
     past_second: Vector
     shift: Float64Array
     moods: Float64Array
-    """Sums over raters, which are not used."""
+    """Sums over raters; not used."""
 
 
 def outer(mean: Any, second: Any) -> Outer:

@@ -1,7 +1,7 @@
 """Copies of rows that are about to change, and of their lists: see `hemf.online.journal`.
 
-A copy is made, noted and put back within a kernel, which no exception interrupts. To put it back
-twice has the same result as to do it once.
+A copy is made and put back within a kernel, which no exception interrupts. Putting it back twice
+has the same result as once.
 
 Tables are given by their addresses: to look at dozens of arrays takes longer than to copy one row
 of each. The buffer is an array of 64-bit numbers, of which the first says how many are in use. A
@@ -66,11 +66,11 @@ def copy_rows(
     """Copy parts of rows to a buffer; return where the copy ends.
 
     ``tables`` are copied, an address and the bytes of a row each, and of lists what the parts say.
-    Rows that have all of these under the same stamp are left out; others are stamped with the
-    parts noted. Where the buffer is too short, nothing is done. With ``back``, a copy that was
-    made is put back.
+    Rows that have all of these under the same stamp are left out; others get the stamp, for the
+    parts in ``stamped``. Where the buffer is too short, nothing is done. With ``back``, an earlier
+    copy is put back.
     """
-    at, stamp, parts, noted = copy
+    at, stamp, parts, stamped = copy
     other, halves, width, session = pools
     own = at + 1
     n, entries = buffer[at], 0
@@ -113,7 +113,7 @@ def copy_rows(
                 buffer[own + n] = rows[k]
                 n += 1
                 kept = known if known >> BITS == stamp else stamp << BITS
-                stamps[rows[k]] = kept | noted
+                stamps[rows[k]] = kept | stamped
     to = base + 8 * (own + n)
     for c in range(tables.shape[0]):
         address, size = tables[c, 0], tables[c, 1]

@@ -700,10 +700,10 @@ class Logs:
         return np.array([self.mean, self.scale, self.low, self.high])
 
 
-def how_many(counts: Int64Array | Float64Array) -> Float64Array:
+def log_counts(counts: Int64Array | Float64Array) -> Float64Array:
     """Return z and z² - 1 of z = ln n, standardised over rows with ratings; zeros without.
 
-    >>> how_many(np.array([1, 1, 7, 0])).round(2).tolist()
+    >>> log_counts(np.array([1, 1, 7, 0])).round(2).tolist()
     [[-0.71, -0.5], [-0.71, -0.5], [1.41, 1.0], [0.0, 0.0]]
     """
     return Logs.of(counts).columns(counts)
@@ -720,7 +720,7 @@ def implicit_blocks(indptr: Int64Array, indices: Int32Array, n_other: int) -> di
     counts = np.diff(indptr)
     values = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts)
     rated = csr_array((values, indices, indptr), shape=(counts.size, n_other))
-    return {RATED: rated, HOW_MANY: how_many(counts)}
+    return {RATED: rated, HOW_MANY: log_counts(counts)}
 
 
 @dataclass(frozen=True)
@@ -731,7 +731,7 @@ class CoefficientBlocks:
     """Of given features, (G, order)."""
     rated: Float64Array
     """M_j, (rows of the other side, order); empty without implicit features."""
-    how_many: Float64Array
+    count_coefficients: Float64Array
     """M_1 and M_2, (2, order), or empty."""
     logs: Logs | None
     """Standardisation of z; None without implicit features."""
@@ -748,7 +748,7 @@ class CoefficientBlocks:
         return cls(
             given=coefficients[: rated.start],
             rated=coefficients[rated],
-            how_many=coefficients[numbers],
+            count_coefficients=coefficients[numbers],
             logs=Logs.of(rated_counts(design)),
         )
 
@@ -758,13 +758,14 @@ class CoefficientBlocks:
         return self.logs is not None
 
     def shift(
-        self, base: Float64Array, chosen: Float64Array, counts: Int64Array | Float64Array
+        self, base: Float64Array, coefficient_sum: Float64Array, counts: Int64Array | Float64Array
     ) -> Float64Array:
         """Return f_i of rows, given g_i, Σ_j M_j and n_i."""
         if self.logs is None:
             return base.copy()
         root = 1.0 / np.sqrt(np.maximum(counts, 1.0))
-        return np.asarray(base + root[:, None] * chosen + self.logs.columns(counts) @ self.how_many)
+        of_counts = self.logs.columns(counts) @ self.count_coefficients
+        return np.asarray(base + root[:, None] * coefficient_sum + of_counts)
 
 
 def rated_counts(design: Design) -> Int64Array:

@@ -43,7 +43,7 @@ def rotation(store: RowStore, sums: RowStore) -> Float64Array | None:
     ridge = ROTATION_RIDGE * np.trace(square) / square.shape[0] * np.eye(square.shape[0])
     product = mean[:n].T @ (weight * before)
     move = limit_stretch((product + ridge) @ np.linalg.inv(square + ridge))
-    is_repeated = float(sums.settled.mean()) > store.n_rows
+    is_repeated = float(sums.summed_weight.mean()) > store.n_rows
     refreshes = store.refreshes / store.n_rows
     friction = min(refreshes / (REPEATED_LONG if is_repeated else LONG), 1.0) ** 2
     return np.asarray(move + friction * (np.eye(move.shape[0]) - move))
@@ -91,4 +91,4 @@ def make_positive(store: RowStore, rows: Int64Array) -> None:
     sums = (directions * roots[:, None, :]) @ directions.transpose(0, 2, 1)
     store.gram[rows] = pack(sums[:, :total, :total])
     store.moment[rows], store.square[rows] = sums[:, total, :total], sums[:, total, total]
-    store.settled[rows] = np.maximum(store.settled[rows], 0.0)
+    store.summed_weight[rows] = np.maximum(store.summed_weight[rows], 0.0)

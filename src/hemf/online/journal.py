@@ -1,11 +1,11 @@
 """Undo of the changes that a call makes to an online state.
 
 Learning changes large arrays in place. Before a change, a function that restores the old values is
-added to the journal, for example by `RowStore.keep`. To undo is to call them, the latest first.
+added to the journal, for example by `RowStore.backup`. To undo is to call them, the latest first.
 
 The functions write values, and neither add nor subtract. So calling them again has the same result:
-an undo that an exception interrupts can be started again. Something may also be kept twice, as the
-earlier value is written last. A change that was not made, or only in part, can be undone too.
+an undo that an exception interrupts can be started again. The same thing may be copied twice, as
+the earlier value is written last. A change that was not made, or only in part, can be undone too.
 
 Rows and lists are copied to a `Buffer`. Buffers are reused by later calls, as new memory is far
 slower to write to.
@@ -113,10 +113,10 @@ class Journal:
 
     def mark(self) -> int:
         """Return a place to go back to; later changes are recorded again."""
-        self._forget_kept()
+        self._forget_copies()
         return len(self._undo)
 
-    def _forget_kept(self) -> None:
+    def _forget_copies(self) -> None:
         self._whole, self.stamp = {}, next(_stamps)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Journal:
         self._was_undone = True
         for undo in reversed(self._undo[mark:]):
             undo()
-        self._forget_kept()
+        self._forget_copies()
         del self._undo[mark:]
 
 

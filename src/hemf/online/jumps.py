@@ -21,7 +21,7 @@ from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.model.rows import lower_triangle, pair_moments
 from hemf.online.communities import is_clear
-from hemf.online.state import MARGIN, OnlineState, keep, widen
+from hemf.online.state import MARGIN, OnlineState, backup_rows, widen
 from hemf.online.store import row_of_each
 
 CLOSED = 1e-2  # share of the factors' squares below which a direction is closed
@@ -41,12 +41,12 @@ def pays(trial: OnlineState, control: OnlineState, held_back: Int64Array) -> boo
     """
     if not held_back.size:
         known = trial.knows_total or trial.lists_all
-        return known and worth(trial, held_back) > worth(control, held_back)
+        return known and score(trial, held_back) > score(control, held_back)
     gain = squared_errors(control, held_back) - squared_errors(trial, held_back)
     return bool(gain.mean() > MARGIN * gain.std() / np.sqrt(gain.size))
 
 
-def worth(state: OnlineState, held_back: Int64Array) -> float:
+def score(state: OnlineState, held_back: Int64Array) -> float:
     """Return how well a state explains ratings.
 
     That is the negative mean squared error of ratings that were held back or, without any, the
@@ -117,7 +117,7 @@ def open_closed(state: OnlineState) -> int:
     if not opened.shape[1]:
         return 0
     factors, (rows, columns) = items.layout.factors, lower_triangle(items.layout.total)
-    keep(state, "item")
+    backup_rows(state, "item")
     mean, second = items.moments.mean, items.moments.second
     second -= mean[:, rows] * mean[:, columns]
     mean[:, factors] += FACTOR_START * np.clip(found, -MAX_START, MAX_START) @ opened.T

@@ -78,7 +78,7 @@ def suits(prepared: Learner, wanted: OnlineOptions) -> bool:
 # Nothing of the model is touched before everything about a batch is known to be right.
 
 
-def _keep(learner: Learner, journal: Journal) -> None:
+def _restore_on_undo(learner: Learner, journal: Journal) -> None:
     """Record all changes of a learner in a journal, unless the journal is closed."""
     if not journal.is_open:
         return
@@ -115,7 +115,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
     options = settings.online
     if fit is not None and fit.learner is not None:
         _check_change(fit.learner.state.options, options)
-        _keep(fit.learner, journal)
+        _restore_on_undo(fit.learner, journal)
         return fit.learner
     rng = check_rng(settings.rng)
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
@@ -125,7 +125,7 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
             state = fit.model.state
             assert isinstance(state, BatchState)
             prepared = start.adopted(state, fit.model.ratings, fit.model.mean, options)
-        _keep(prepared, journal)
+        _restore_on_undo(prepared, journal)
         prepared.state.rng = rng
         return prepared
     _check_beginning(settings)
@@ -400,7 +400,7 @@ def predict_then_learn(
         if stream is None:
             stream = _Stream.begin(fit, settings, read, values, journal)
         else:
-            _keep(stream.learner, journal)
+            _restore_on_undo(stream.learner, journal)
         begun = time.perf_counter()
         learner, state = stream.learner, stream.learner.state
         part = slice(at, min(values.size, at + state.block))
@@ -671,8 +671,8 @@ def try_jump(
                     updates.pass_over(trial)
             jumps.take(state, trial)
             return True
-        last, now = now, jumps.worth(trial, held_back)
-        missing = jumps.worth(control, held_back) - now
+        last, now = now, jumps.score(trial, held_back)
+        missing = jumps.score(control, held_back) - now
         if number > at_least and missing > (passes - 1 - number) * max(now - last, 0.0):
             return False  # at this pace it will not get there
     return False

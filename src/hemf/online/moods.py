@@ -20,7 +20,7 @@ from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, mood_at
 
 if TYPE_CHECKING:
-    from hemf.kernels.structures import Sittings
+    from hemf.kernels.structures import Sessions
 
 
 MIN_ROOM = 16  # sessions or raters
@@ -38,7 +38,7 @@ class Listed(Protocol):
 
 @dataclass
 class OnlineMoods:
-    """Sessions, the latest of each rater, and the prior; see `hemf.kernels.structures.Sittings`."""
+    """Sessions, the latest of each rater, and the prior; see `hemf.kernels.structures.Sessions`."""
 
     table: Array
     moods: Array
@@ -90,12 +90,12 @@ class OnlineMoods:
         new.last[rated] = indptr[rated + 1] - 1
         return new
 
-    def arrays(self) -> Sittings:
+    def arrays(self) -> Sessions:
         """Return the kernels' argument, in place but for the prior."""
-        from hemf.kernels.structures import Sittings
+        from hemf.kernels.structures import Sessions
 
         prior = self.prior
-        return Sittings(
+        return Sessions(
             table=self.table,
             moods=self.moods,
             time=self.time,
@@ -200,7 +200,7 @@ class OnlineMoods:
             and (not raters or (int(last.min()) >= -1 and int(last.max()) < n))
         )
         if not inside:
-            raise ValueError("moods: a sitting is linked to one that is not there")
+            raise ValueError("moods: a session is linked to one that is not there")
         # Each is linked by the one before it, in order of time; the last of each rater is known.
         before, ends = chained[earlier >= 0], chained[later < 0]
         at_ends = np.full(raters, -1)
@@ -214,7 +214,7 @@ class OnlineMoods:
             and np.unique(links[ends, at.RATER]).size == ends.size
         )
         if not right or bool((self.moods[:n, at.SPREAD] < 0.0).any()):
-            raise ValueError("moods: the sittings of a rater are not one after the other")
+            raise ValueError("moods: the sessions of a rater are not one after the other")
 
     def make_room(self, room: int) -> None:
         """Make room for as many sessions altogether."""
@@ -304,20 +304,20 @@ class OnlineMoods:
         # g | l: its share of what is left.
         share = prior.extra * values[there, at.PRECISION]
         share /= 1.0 + share
-        rest = values[there, at.PULL] / np.maximum(values[there, at.PRECISION], 1e-300)
+        rest = values[there, at.NATURAL_MEAN] / np.maximum(values[there, at.PRECISION], 1e-300)
         squares = share**2 * ((rest - level[there]) ** 2 + spread[there])
         total += 0.5 * float(np.sum(squares / prior.extra - share - np.log1p(-share)))
         return total
 
 
 @cache
-def no_sessions(dtype: np.dtype[Any]) -> Sittings:
+def no_sessions(dtype: np.dtype[Any]) -> Sessions:
     """Return the argument of kernels without moods."""
-    from hemf.kernels.structures import Sittings
+    from hemf.kernels.structures import Sessions
 
     none = OnlineMoods.none(dtype)
-    arrays = {name: getattr(none, name)[:0] for name in Sittings._fields if name != "prior"}
-    return Sittings(**arrays, prior=np.zeros(0))
+    arrays = {name: getattr(none, name)[:0] for name in Sessions._fields if name != "prior"}
+    return Sessions(**arrays, prior=np.zeros(0))
 
 
 def _gaussian(apart: Float64Array, variance: Float64Array, prior: Float64Array | float) -> float:

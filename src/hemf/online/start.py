@@ -24,8 +24,8 @@ from hemf.online.state import (
     OnlineState,
     add_rows,
     average_effects,
+    backup_moods,
     is_ready,
-    keep_moods,
     kernel,
     make_ready,
     note_refreshed,
@@ -225,7 +225,7 @@ def record_parts(state: OnlineState, name: str) -> None:
     own, other = pair(state, name)
     memory = store.scratch(own, common)
     rows = np.arange(store.n_rows)
-    kernel(state, "keep_all")(rows, own, other, common, rules(state), memory)
+    kernel(state, "contribute_all")(rows, own, other, common, rules(state), memory)
     state.sides[name].statistics = store.statistics
 
 
@@ -281,7 +281,7 @@ def _evict_all(state: OnlineState) -> None:
             None if own is None else own[~gone],
         )
         state.even_codes()
-        kernel(state, "settle_all")(
+        kernel(state, "sum_up_all")(
             Batch(
                 rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
                 codes[gone].astype(np.int64), none,
@@ -380,7 +380,7 @@ def restart(state: OnlineState) -> OnlineState | None:
         learn_noise(batch)
     moods = state.moods
     if moods is not None:
-        keep_moods(state)
+        backup_moods(state)
         moods.reset()
     fresh = finish(
         take_over(

@@ -1,7 +1,8 @@
 """The state of online learning: posterior, ratings on record, and the arguments of kernels.
 
-Functions that write to rows, histories or moods in place announce it first by one of the ``keep``
-functions, so that a call can be undone (`hemf.online.journal`).
+Functions that write to rows, histories or moods in place first call one of the ``backup``
+functions, which copy the present values to the journal, so that a call can be undone
+(`hemf.online.journal`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from hemf.online.store import (
 )
 
 if TYPE_CHECKING:
-    from hemf.kernels.structures import Rows, Rules, Shared, Sittings
+    from hemf.kernels.structures import Rows, Rules, Sessions, Shared
 
 
 WIDE = 1.0  # variance of factors under the wide prior
@@ -62,7 +63,7 @@ MAX_ROUNDING = 1e-6  # of the total of all errors
 PLENTY = 20.0  # ratings for each unknown
 RENEWAL = 1.0  # of sums that began with poor factors
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
-PATIENCE = {"user": 0.0, "item": 0.05}  # share of new ratings above which a row is refreshed
+PENDING_SHARE = {"user": 0.0, "item": 0.05}  # share of new ratings above which a row is refreshed
 UNLISTED = 2.0  # times as many without history: a refresh learns from these alone
 MARGIN = 0.5  # standard errors by which recent ratings must be predicted better
 ENOUGH = 3.0  # ratings for each unknown; with fewer, ratings are scarce
@@ -87,7 +88,7 @@ class OnlineState:
     """Mean and scale that ratings are standardised with."""
     rng: np.random.Generator
     is_buffering: bool = False
-    """Whether every rating is still kept although the history keeps fewer later."""
+    """Whether every rating is on record for now; later the history is bounded."""
     renewal: float = RENEWAL
     """Additional weight of new ratings in sums of repeatedly rated pairs: `kernels.record`."""
     start_scale: float = 0.0
@@ -112,7 +113,7 @@ class OnlineState:
     recent: Int64Array = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """User, item and code of the latest ratings, by which jumps are judged."""
     journal: Journal | None = field(default=None, repr=False, compare=False)
-    """Where changes are kept while a call may have to be undone."""
+    """Copies of what has changed, while a call may have to be undone."""
 
     @property
     def window(self) -> int:
@@ -333,8 +334,8 @@ class OnlineState:
 def savepoint(state: OnlineState) -> int:
     """Return a mark for `back_to`, which restores everything to the bit; they may be nested.
 
-    Small things are copied at once. Rows, their histories and moods are copied when one of the
-    functions below announces that they will change.
+    Small things are copied at once. Rows, their histories and moods are copied by the functions
+    below before they change.
     """
     journal = state.journal
     if journal is None or not journal.is_open:
@@ -383,13 +384,13 @@ def _open_journal(state: OnlineState) -> Journal | None:
     return journal if journal is not None and journal.is_open else None
 
 
-def keep(
+def backup_rows(
     state: OnlineState,
     name: str,
     rows: Int64Array | None = None,
     only: Collection[str] = ALL_ARRAYS,
 ) -> None:
-    """Announce that rows of a side, or all, will change in some of `ALL_ARRAYS`."""
+    """Back up some of `ALL_ARRAYS` for these rows of a side, or for all, before they change."""
     journal, store = _open_journal(state), state.stores[name]
     if journal is None or journal.has(ALL_ARRAYS, store):
         return
@@ -399,25 +400,22 @@ def keep(
             arrays = store.in_use()
             journal.add(content_of(*(arrays[name] for name in only if arrays[name].size)))
     elif rows.size:
-        store.keep(journal, rows, only)
+        store.backup(journal, rows, only)
 
 
-def keep_evicted(
+def backup_evicted(
     state: OnlineState, name: str, rows: Int64Array, n: Int64Array, *, back: bool = False
 ) -> None:
-    """Announce that ratings outside the newest of these rows will be evicted.
-
-    That changes the rows and those of the other side; see `History.outside`.
-    """
+    """Back up rows of the other side before ratings are evicted: see `History.outside`."""
     journal = _open_journal(state)
     if journal is not None:
         partners = state.stores[name].history.outside(rows, n, state.window, back=back)
         if partners.size:
-            state.stores[OTHER[name]].keep(journal, partners, SUMS, lists=WHOLE)
+            state.stores[OTHER[name]].backup(journal, partners, SUMS, lists=WHOLE)
 
 
-def keep_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
-    """Announce that the moods of these raters, or of all, will change."""
+def backup_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
+    """Back up the moods of these raters, or of all, before they change."""
     journal, moods = _open_journal(state), state.moods
     if journal is None or moods is None:
         return
@@ -436,47 +434,47 @@ def keep_moods(state: OnlineState, raters: Int64Array | None = None) -> None:
     journal.add(content_of(moods.used))
 
 
-def keep_sessions(state: OnlineState) -> None:
-    """Announce that sessions will be renumbered."""
+def backup_sessions(state: OnlineState) -> None:
+    """Back up moods and the sessions of ratings before sessions are renumbered."""
     journal = _open_journal(state)
     if journal is not None:
-        keep_moods(state)
+        backup_moods(state)
         journal.add(content_of(*(store.history.session for store in state.stores.values())))
 
 
-def keep_batch(state: OnlineState, rows: dict[str, Int64Array]) -> None:
-    """Announce that a batch of ratings of these rows of each side will be learnt."""
+def backup_batch(state: OnlineState, rows: dict[str, Int64Array]) -> None:
+    """Back up these rows of each side before a batch of their ratings is learnt."""
     journal, window = _open_journal(state), state.window
     if journal is None:
         return
     lists = 0 if window == 0 else WHOLE if window > 0 else PLACE
     for name, own in rows.items():
         touched = distinct(own)
-        # One row that is refreshed at once is kept in one step rather than two.
-        is_refreshed = touched.size == 1 and patience(state, name) == 0.0
+        # A single row that is refreshed at once is copied in one step rather than two.
+        is_refreshed = touched.size == 1 and pending_share(state, name) == 0.0
         names = ALL_ARRAYS if is_refreshed else RECORDED
-        state.stores[name].keep(journal, touched, names, lists=lists)
+        state.stores[name].backup(journal, touched, names, lists=lists)
 
 
-def keep_changed(state: OnlineState, rows: dict[str, Int64Array], is_changed: BoolArray) -> None:
-    """Announce which ratings of a batch replace or remove one that is listed."""
+def backup_changed(state: OnlineState, rows: dict[str, Int64Array], is_changed: BoolArray) -> None:
+    """Back up lists of ratings in which a batch replaces or removes entries."""
     journal = _open_journal(state)
     if journal is not None and state.is_complete and is_changed.any():
         for name, own in rows.items():
-            state.stores[name].keep(journal, distinct(own[is_changed]), (), lists=WHOLE)
+            state.stores[name].backup(journal, distinct(own[is_changed]), (), lists=WHOLE)
 
 
-def keep_stream(state: OnlineState, users: Int64Array, items: Int64Array) -> None:
-    """Announce that ratings of these pairs will be learnt one after the other."""
+def backup_stream(state: OnlineState, users: Int64Array, items: Int64Array) -> None:
+    """Back up the rows of these pairs before their ratings are learnt one after the other."""
     journal, window = _open_journal(state), state.window
     if journal is None:
         return
     for name, own in (("user", users), ("item", items)):
         touched, counts = np.unique(own, return_counts=True)
-        state.stores[name].keep(journal, touched, lists=WHOLE if window != 0 else 0)
+        state.stores[name].backup(journal, touched, lists=WHOLE if window != 0 else 0)
         if window > 0:
-            keep_evicted(state, name, touched, counts, back=True)
-    keep_moods(state, distinct(users))
+            backup_evicted(state, name, touched, counts, back=True)
+    backup_moods(state, distinct(users))
 
 
 def set_newcomers(state: OnlineState, name: str) -> None:
@@ -485,7 +483,7 @@ def set_newcomers(state: OnlineState, name: str) -> None:
     if features is None or not features.waiting.size:
         return
     rows = features.waiting[(store.listed[features.waiting] < 0).all(axis=1)]
-    keep(state, name, rows, only=("mean", "second"))
+    backup_rows(state, name, rows, only=("mean", "second"))
     features.waiting = rows
     store.mean[rows], store.second[rows] = side.stranger
     found = {row: own for row in rows.tolist() if (own := features.of(row)) is not None}
@@ -513,10 +511,10 @@ def _compiled(called: str, dtype: np.dtype[Any], codes: np.dtype[Any]) -> Kernel
 
 def batch_kernels(options: OnlineOptions) -> list[str]:
     """Return the names of the kernels that adopt a fit and learn a batch."""
-    always = ["keep_all", "record_all", "refresh_all"]
+    always = ["contribute_all", "record_all", "refresh_all"]
     if options.window == 0:
-        return [*always, "settle_all"]
-    return [*always, "recall_all", *(["settle_all", "evict_all"] if options.window > 0 else [])]
+        return [*always, "sum_up_all"]
+    return [*always, "recall_all", *(["sum_up_all", "evict_all"] if options.window > 0 else [])]
 
 
 def is_ready(options: OnlineOptions, dtype: npt.DTypeLike) -> bool:
@@ -561,18 +559,18 @@ def rules(state: OnlineState) -> Rules:
     )
 
 
-def sessions(state: OnlineState) -> Sittings:
+def sessions(state: OnlineState) -> Sessions:
     """Return raters' sessions, in place; empty without moods."""
     if state.moods is None:
         return no_sessions(state.stores["user"].mean.dtype)
     return state.moods.arrays()
 
 
-def patience(state: OnlineState, name: str) -> float:
+def pending_share(state: OnlineState, name: str) -> float:
     """Return the share of new ratings above which a row is refreshed."""
     if state.options.thorough:
         return 0.0
-    return PATIENCE[name] * (UNLISTED if state.window == 0 else 1.0)
+    return PENDING_SHARE[name] * (UNLISTED if state.window == 0 else 1.0)
 
 
 def shared(state: OnlineState, name: str) -> Shared:
@@ -594,7 +592,7 @@ def shared(state: OnlineState, name: str) -> Shared:
         error_unit=state.error_unit(name),
         spread=mean_covariance(state, OTHER[name]),
         forgetting=float(state.options.forgetting[name]),
-        pending_share=patience(state, name),
+        pending_share=pending_share(state, name),
         change=CHANGE * state.stores[OTHER[name]].n_rows,
     )
 
@@ -668,10 +666,10 @@ def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
     half times the usual interval: otherwise one later call would refresh all of them again.
     """
     store, other = state.stores[name], state.stores[OTHER[name]]
-    store.met[rows] = int(other.totals[2])
+    store.other_refreshes[rows] = int(other.totals[2])
     if rows.size == store.n_rows:
         phase = (rows * GOLDEN) % 1.0 - 0.5
-        store.met[rows] -= (phase * CHANGE * other.n_rows).astype(np.int64)
+        store.other_refreshes[rows] -= (phase * CHANGE * other.n_rows).astype(np.int64)
 
 
 def recall(
@@ -702,16 +700,16 @@ def write_effects(state: OnlineState, name: str, regression: Regression) -> None
     """Write the effects of features on the current rows."""
     store, blocks = state.stores[name], regression.coefficient_blocks
     store.base[:] = state.features[name].together(store.n_rows) @ blocks.given
-    chosen = np.zeros((store.n_rows, 0))
+    coefficient_sum = np.zeros((store.n_rows, 0))
     if blocks.has_rated:
-        effects = state.stores[OTHER[name]].voice
+        effects = state.stores[OTHER[name]].coefficients
         effects[:] = 0.0
         effects[: blocks.rated.shape[0]] = blocks.rated
         indptr, indices, _ = store.history.to_rows()
         shape = (store.n_rows, effects.shape[0])
-        chosen = csr_array((np.ones(indices.size), indices, indptr), shape=shape) @ effects
-        store.chosen[:] = chosen
-    store.shift[:] = blocks.shift(store.base, chosen, store.count)
+        coefficient_sum = csr_array((np.ones(indices.size), indices, indptr), shape=shape) @ effects
+        store.coefficient_sum[:] = coefficient_sum
+    store.shift[:] = blocks.shift(store.base, coefficient_sum, store.count)
 
 
 def average_effects(state: OnlineState, name: str) -> None:
@@ -740,7 +738,7 @@ def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False)
 
     moods, store = state.moods, state.stores["user"]
     assert moods is not None
-    keep_moods(state, raters)
+    backup_moods(state, raters)
     run = smooth_all.compiled(store.mean.dtype, store.history.code.dtype)
     both, settings = pair(state, "user"), rules(state)
     used = moods.prior

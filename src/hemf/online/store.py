@@ -389,22 +389,23 @@ def _record_kernel(name: str) -> Kernel:
 # -- rows ----------------------------------------------------------------------------------------
 
 
-SUMS = ("gram", "moment", "square", "settled")
+SUMS = ("gram", "moment", "square", "summed_weight")
 """Sums over evicted ratings."""
-COUNTED = ("count", "pending", "chosen")
+COUNTED = ("count", "pending", "coefficient_sum")
 RECORDED = (*COUNTED, *SUMS)
 """What changes when a rating is recorded, before its row is refreshed."""
-OF_FEATURES = ("shift", "base", "chosen", "voice")
+OF_FEATURES = ("shift", "base", "coefficient_sum", "coefficients")
 """Tables that sides with features have."""
 ALL_ARRAYS = (
     "mean", "second", "membership", "listed", "parts", "weight", "shape", "rate", "error",
-    "entropy", "count", "worth", "judged", "pending", "touched", "met", *SUMS, "shift", "base",
-    "chosen", "leverage", "information", "voice",
+    "entropy", "count", "effective_count", "considered_count", "pending", "last_refresh",
+    "other_refreshes", *SUMS, "shift", "base", "coefficient_sum", "leverage",
+    "information", "coefficients",
 )  # fmt: skip
 """Arrays with one entry for each row: `hemf.kernels.structures.Rows`."""
 _NAMES = frozenset(ALL_ARRAYS)
 _OF_MODEL = {"mean", "second", "membership", "parts", "weight", "gram", "moment"}
-_WHOLE_NUMBERS = {"count", "judged", "pending", "touched", "met"}
+_WHOLE_NUMBERS = {"count", "considered_count", "pending", "last_refresh", "other_refreshes"}
 REFRESHED = tuple(name for name in ALL_ARRAYS if name not in SUMS)
 """What a refresh of a row may change."""
 _PARTS = {
@@ -450,9 +451,9 @@ def feature_tables(sides: dict[str, Side], name: str) -> list[str]:
     own, other = sides[name].regression, sides[OTHER[name]].regression
     tables = [] if own is None else ["shift", "base"]
     if own is not None and RATED in own.design.names:
-        tables.append("chosen")
+        tables.append("coefficient_sum")
     if other is not None and RATED in other.design.names:
-        tables.append("voice")
+        tables.append("coefficients")
     return tables
 
 
@@ -475,14 +476,14 @@ class _Tables:
         assert all(array.flags.c_contiguous for array in arrays.values())
         self.arrays = arrays
         self.stamps = np.zeros(len(arrays["count"]), np.int64)
-        self._chosen: dict[tuple[str, ...], tuple[Int64Array, int, int, int]] = {}
+        self._selected: dict[tuple[str, ...], tuple[Int64Array, int, int, int]] = {}
 
-    def chosen(self, names: tuple[str, ...]) -> tuple[Int64Array, int, int, int]:
+    def select(self, names: tuple[str, ...]) -> tuple[Int64Array, int, int, int]:
         """Return address and row size of these arrays, the sum of sizes, and parts.
 
-        Parts are those that they touch, and those that they cover.
+        Parts are those that contain any of them, and those of which they are all.
         """
-        found = self._chosen.get(names)
+        found = self._selected.get(names)
         if found is None:
             arrays = [self.arrays[name] for name in names]
             tables = np.array(
@@ -491,7 +492,7 @@ class _Tables:
             ).reshape(-1, 2)
             touched = sum(part for part, of in _PARTS.items() if set(of) & set(names))
             covered = sum(part for part, of in _PARTS.items() if set(of) <= set(names))
-            found = self._chosen[names] = tables, int(tables[:, 1].sum()), touched, covered
+            found = self._selected[names] = tables, int(tables[:, 1].sum()), touched, covered
         return found
 
 
@@ -573,7 +574,7 @@ class RowStore:
             length=history.length,
             other=history.other,
             code=history.code,
-            sitting=history.session,
+            session=history.session,
         )
 
     def scratch(self, own: Rows, common: Shared) -> Scratch:
@@ -636,7 +637,7 @@ class RowStore:
         arrays = self._arrays | arrays
         self.__dict__.update(_arrays=arrays, n_rows=n_rows, _in_use=None, _tables=None)
 
-    def keep(
+    def backup(
         self,
         journal: ChangeLog,
         rows: Int64Array,
@@ -644,7 +645,7 @@ class RowStore:
         *,
         lists: int = 0,
     ) -> None:
-        """Record the present values of these rows in a journal.
+        """Copy the present values of these rows to a journal.
 
         ``names`` are the arrays that will change. ``lists`` is `PLACE` where entries will be added
         to the rows' lists, and `WHOLE` where existing entries will change too.
@@ -654,8 +655,8 @@ class RowStore:
         tables = self._tables
         if tables is None or tables.arrays is not self._arrays:
             tables = self._tables = _Tables(self._arrays)
-        chosen, width, parts, noted = tables.chosen(names)
-        parts, noted = parts | lists, noted | lists
+        selected, width, parts, stamped = tables.select(names)
+        parts, stamped = parts | lists, stamped | lists
         if rows.size == 1:
             known = int(tables.stamps[rows[0]])
             if known >> BITS == journal.stamp and known & parts == parts:
@@ -665,8 +666,8 @@ class RowStore:
         while True:
             buffer, at = journal.room(size)
             copied = (
-                rows, chosen, tables.stamps, *self.history.arrays(), buffer,
-                Copy(at, journal.stamp, parts, noted),
+                rows, selected, tables.stamps, *self.history.arrays(), buffer,
+                Copy(at, journal.stamp, parts, stamped),
             )  # fmt: skip
             # Until there is a copy, one of no rows is put back.
             journal.add(partial(_put_back, tables, copied))
@@ -818,9 +819,9 @@ def community_arguments(side: Side) -> dict[str, Any]:
         "pinned": side.layout.pinned,
         "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
         "expected": expected_row(communities, side.layout),
-        "how_many": np.zeros((0, side.layout.order))
+        "count_coefficients": np.zeros((0, side.layout.order))
         if blocks is None or logs is None
-        else np.ascontiguousarray(blocks.how_many),
+        else np.ascontiguousarray(blocks.count_coefficients),
         "logs": np.zeros(0) if logs is None else logs.array,
     }
 

@@ -27,7 +27,7 @@ from hemf.online.communities import find_split, make_split, tidy
 from hemf.online.eviction import make_positive, rotate_packed, rotation
 from hemf.online.features import extended, is_exact
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import MARGIN, OnlineState, keep, pair, recall, rules, smooth_moods
+from hemf.online.state import MARGIN, OnlineState, backup_rows, pair, recall, rules, smooth_moods
 from hemf.online.store import REFRESHED, distinct
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def apply_batch(
 
     rows = {"user": users, "item": items}
     begun = {name: store.refreshes for name, store in state.stores.items()}
-    online.keep_batch(state, rows)
+    online.backup_batch(state, rows)
     added = _reserve(state, rows)
     own = {name: state.stores[name].rows() for name in SIDES}
     if state.window != 0:
         if not state.options.counts_repeats:
             kept = recall(state, users, items)
             previous = kept if state.is_complete else np.where(kept >= 0, kept, previous)
-        online.keep_changed(state, rows, previous >= 0)
+        online.backup_changed(state, rows, previous >= 0)
     sessions = NO_SESSIONS
     if state.moods is not None:
         sessions = find_sessions(state, state.moods, (users, items, codes, previous), times)
@@ -136,7 +136,7 @@ def apply_stream(
     when = np.zeros(0, np.int64) if times is None else times
     forecasts, errors = np.empty(codes.size), np.empty(codes.size)
     ticks = np.zeros(codes.size, np.int64)
-    online.keep_stream(state, users, items)
+    online.backup_stream(state, users, items)
     _reserve(state, {"user": users, "item": items})
     replaced = _replaced(state, users, items, codes)
     begun = {name: store.refreshes for name, store in state.stores.items()}
@@ -168,7 +168,7 @@ def apply_stream(
 def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
     """Evict ratings that are replaced by newer ones, and add them to the sums."""
     for name in SIDES:
-        online.keep_evicted(state, name, *added[name])
+        online.backup_evicted(state, name, *added[name])
         online.kernel(state, "evict_all")(
             *added[name], *pair(state, name), rules(state),
             state.options.forgetting[name], state.options.forgetting[OTHER[name]],
@@ -212,7 +212,7 @@ def _reserve(
     added: dict[str, tuple[Int64Array, Int64Array]] = {}
     if state.moods is not None:
         if not state.moods.has_room(rows["user"].size):
-            online.keep_sessions(state)
+            online.backup_sessions(state)
         histories = [store.history for store in state.stores.values()]
         state.moods.reserve(rows["user"].size, histories)
     if state.window == 0:
@@ -228,10 +228,10 @@ def _reserve(
 def _due(state: OnlineState, name: str, rows: Int64Array) -> Int64Array:
     """Return which rows, of those with new ratings, are to be refreshed now."""
     touched, store, other = distinct(rows), state.stores[name], state.stores[OTHER[name]]
-    wait = online.patience(state, name)
+    wait = online.pending_share(state, name)
     if wait == 0.0:
         return touched
-    is_due = other.totals[2] - store.met[touched] > online.CHANGE * other.n_rows
+    is_due = other.totals[2] - store.other_refreshes[touched] > online.CHANGE * other.n_rows
     due: Int64Array = touched[is_due | (store.pending[touched] > wait * store.count[touched])]
     return due
 
@@ -285,14 +285,14 @@ def find_sessions(
 
     users, items, codes, previous = ratings
     store = state.stores["user"]
-    online.keep_moods(state, np.unique(users))
+    online.backup_moods(state, np.unique(users))
     types = store.mean.dtype, store.history.code.dtype
     now, before = np.full(codes.size, -1), np.full(codes.size, -1)
     when = np.zeros(codes.size, np.int64) if times is None else times
-    filtering.recall_seats.compiled(*types)(users, items, store.rows(), before)
+    filtering.recall_sessions.compiled(*types)(users, items, store.rows(), before)
     arrays = moods.arrays()
     if state.is_complete:
-        filtering.seat_all.compiled(*types)(users, when, codes, 1, arrays, now)
+        filtering.assign_sessions.compiled(*types)(users, when, codes, 1, arrays, now)
         is_same = (now == before) & (codes == previous)
         return BatchSessions(now, before, np.unique(users[~is_same]))
     order = np.argsort(when, kind="stable")
@@ -372,7 +372,7 @@ def refresh_rows(
     state: OnlineState, name: str, rows: Int64Array, learn: bool, arguments: Arguments | None
 ) -> None:
     """Bring these rows to their optimum, and learn the noise scales if they are due."""
-    keep(state, name, rows, REFRESHED)
+    backup_rows(state, name, rows, REFRESHED)
     own, other, settings = arguments or (*pair(state, name), rules(state))
     common = online.shared(state, name)
     memory = state.stores[name].scratch(own, common)
@@ -390,7 +390,7 @@ def refresh_stale(state: OnlineState, n_learnt: int) -> None:
     for name in SIDES if wanted > 0 else ():
         store = state.stores[name]
         n = min(wanted, store.n_rows)
-        oldest = np.argpartition(store.touched, n - 1)[:n]
+        oldest = np.argpartition(store.last_refresh, n - 1)[:n]
         refresh(state, name, np.sort(oldest), learn=False)
         # The prior waits for as many ratings as without this.
         state.clocks.last["prior", name] = state.clocks.last_done("prior", name) + n
@@ -436,12 +436,12 @@ def learn_row_scales(state: OnlineState, name: str, *, all_fresh: bool = False) 
     if state.knows_total and not all_fresh:
         scales, factor = balance(side.noise_scales)
     else:
-        counts = np.rint(store.worth).astype(np.int64)
+        counts = np.rint(store.effective_count).astype(np.int64)
         errors = store.error / state.error_unit(name)
         scales, factor = learn_scales(side.noise_scales, errors, counts)
     if state.window != 0 and state.noise / factor < NOISE_FLOOR:
         return  # σ² would have to be raised again, which lowers the bound
-    keep(state, name, only=("shape", "rate", "weight"))
+    backup_rows(state, name, only=("shape", "rate", "weight"))
     store.shape[:], store.rate[:] = scales.shape, scales.rate
     store.weight[:] = scales.mean
     side.noise_scales = replace(scales, shape=store.shape, rate=store.rate)
@@ -514,7 +514,7 @@ def learn_priors(state: OnlineState) -> None:
             if _learn_prior(state, name, scale=not grown or state.has_plenty):
                 clocks.ratings[name] = state.n_ratings
                 side.refresh()
-            if tidy(side, store, partial(keep, state, name)):
+            if tidy(side, store, partial(backup_rows, state, name)):
                 state.point(name)
                 side.refresh(store.statistics)
         search(state, name)
@@ -537,7 +537,7 @@ def rotate_sums(state: OnlineState, name: str) -> None:
     state.clocks.done("rotation", name)
     move = rotation(state.stores[name], sums)
     if move is not None:
-        keep(state, OTHER[name], only=("gram", "moment"))
+        backup_rows(state, OTHER[name], only=("gram", "moment"))
         sums.moment[:] = sums.moment @ move.T
         rotate_packed(sums.gram, move.astype(sums.gram.dtype))
 
@@ -547,13 +547,13 @@ def search(state: OnlineState, name: str) -> None:
     side, store = state.sides[name], state.stores[name]
     if not state.clocks.due("search", name):
         return
-    recent = np.flatnonzero(store.touched > state.clocks.last_done("search", name))
+    recent = np.flatnonzero(store.last_refresh > state.clocks.last_done("search", name))
     state.clocks.done("search", name)
     most = state.options.max_communities[name]
     if most is not None and side.n_communities >= most:
         return
     if recent.size > RECENT_ROWS:
-        recent = recent[np.argsort(store.touched[recent])[-RECENT_ROWS:]]
+        recent = recent[np.argsort(store.last_refresh[recent])[-RECENT_ROWS:]]
     split = find_split(side, store, recent)
     if split is None:
         return
@@ -562,11 +562,11 @@ def search(state: OnlineState, name: str) -> None:
     # place: to copy the rows would take a hundred times as long as to learn a rating.
     before = left_out_errors(state, state.recent)
     mark = online.savepoint(state)
-    keep(state, name, np.union1d(split.rows, recent), ("listed", "judged"))
+    backup_rows(state, name, np.union1d(split.rows, recent), ("listed", "considered_count"))
     make_split(side, store, split)
     state.point(name)
     side.refresh(store.statistics)
-    store.judged[recent] = 0  # consider all communities the next time
+    store.considered_count[recent] = 0  # consider all communities the next time
     refresh(state, name, split.rows, learn=False)
     gain = before - left_out_errors(state, state.recent)
     if gain.size >= MIN_RECENT and gain.mean() < -MARGIN * gain.std() / np.sqrt(gain.size):
@@ -608,7 +608,7 @@ def learn_coefficients(state: OnlineState, name: str) -> bool:
     information = np.where(here, store.information, 0.0)
     if not learn_features(side, information, move=state.options.evb is not None):
         return False
-    keep(state, name)
+    backup_rows(state, name)
     store.leverage[:] = side.regression.leverage
     _take(state, name, side.regression)
     return True
@@ -650,8 +650,8 @@ def current_design(state: OnlineState, name: str, before: Design, here: BoolArra
 def _take(state: OnlineState, name: str, regression: Regression) -> None:
     """Update rows and communities for another regression."""
     side, store = state.sides[name], state.stores[name]
-    keep(state, name)
-    keep(state, OTHER[name], only=["voice"])
+    backup_rows(state, name)
+    backup_rows(state, OTHER[name], only=["coefficients"])
     side.regression, shift = regression, store.shift.copy()
     online.write_effects(state, name, regression)
     store.shift_parts(store.shift - shift)
@@ -672,7 +672,7 @@ def give_features(state: OnlineState, name: str, rows: Int64Array, encoded: csr_
     """Replace the features of rows; those with ratings are refreshed."""
     own, store, side = state.features[name], state.stores[name], state.sides[name]
     assert side.regression is not None
-    keep(state, name, rows)
+    backup_rows(state, name, rows)
     store.base[rows] = encoded @ side.regression.coefficient_blocks.given
     encoded = csr_array(encoded, dtype=own.given.dtype)
     for k, row in enumerate(rows.tolist()):
@@ -715,7 +715,7 @@ def correct_outlier(state: OnlineState, rows: dict[str, Int64Array]) -> None:
     outlier, observed = state.outlier, state.observed
     if outlier is not None:
         for name in SIDES:
-            since = np.flatnonzero(state.stores[name].touched > outlier.refreshes[name])
+            since = np.flatnonzero(state.stores[name].last_refresh > outlier.refreshes[name])
             rows = {**rows, name: np.union1d(rows[name], since)}
     for _ in range(CORRECTION_PASSES):
         moved = 0.0

@@ -55,7 +55,7 @@ def describe_online(state: OnlineState, members: Members) -> Form:
         arrays = {name: getattr(store, name) for name in (*_OWN, *_STATISTICS)}
         arrays |= dict(zip(_LISTS, store.history.to_rows(), strict=True))
         if state.moods is not None:
-            arrays["sittings"] = store.history.sessions()
+            arrays["sessions"] = store.history.sessions()
         for name, array in arrays.items():
             members[f"online/{side}/{name}.npy"] = np.ascontiguousarray(array)
     tables: dict[str, list[str]] = {name: [] for name in _TABLES}
@@ -214,7 +214,7 @@ def _restore_store(form: Form, name: str, sides: dict[str, Side], archive: Archi
         check_array(f"{name}: its {what}", array, like.dtype, shape, largest=largest)
     inside = is_inside(listed, side.n_communities, low=-1)
     require(inside, f"{name}: a row belongs to a community that is not there")
-    for what in ("count", "judged", "pending", "touched", "settled"):
+    for what in ("count", "considered_count", "pending", "last_refresh", "summed_weight"):
         require((own[what] >= 0.0).all(), f"{name}: its {what} is below 0")
     store = RowStore(
         side.layout,
@@ -260,13 +260,13 @@ def _restore_history(
     inside = is_inside(indices, sides[OTHER[name]].n_rows)
     require(inside, f"{name}: its history has a row that is not there")
     require(is_inside(codes, n_codes), f"{name}: its history has a rating that is not there")
-    sittings = None
+    sessions = None
     if moods is not None:
-        sittings = archive.array(f"online/{name}/sittings.npy")
-        right = sittings.dtype == np.int32 and sittings.shape == indices.shape
-        right = right and is_inside(sittings, int(moods.used[0]))
+        sessions = archive.array(f"online/{name}/sessions.npy")
+        right = sessions.dtype == np.int32 and sessions.shape == indices.shape
+        right = right and is_inside(sessions, int(moods.used[0]))
         require(right, f"{name}: a rating has a session that does not exist")
-    return History.from_rows(indptr, indices, codes, sittings)
+    return History.from_rows(indptr, indices, codes, sessions)
 
 
 def _restore_recent(sides: dict[str, Side], n_codes: int, archive: Archive) -> Int64Array:

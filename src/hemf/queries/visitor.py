@@ -371,7 +371,9 @@ class Folding:
         layout, count, dtype = side.layout, side.n_communities, side.moments.mean.dtype
         tables = []
         if side.regression is not None:
-            tables = ["shift", "base", *["chosen"] * side.regression.coefficient_blocks.has_rated]
+            tables = ["shift", "base"]
+            if side.regression.coefficient_blocks.has_rated:
+                tables.append("coefficient_sum")
         store = RowStore(layout, dtype, sums=False, communities=count, most=count, tables=tables)
         store.add(1, mean=0.0, second=0.0, prior_shape=1.0)
         self._dtype = dtype
@@ -381,7 +383,7 @@ class Folding:
             length=np.zeros(1, np.int64),
             other=np.zeros(0, np.int32),
             code=np.zeros(0, np.uint16),
-            sitting=np.zeros(0, np.int32),
+            session=np.zeros(0, np.int32),
         )
         self._shared = Shared(
             **community_arguments(side),
@@ -422,8 +424,9 @@ class Folding:
         row.weight[0], row.count[0], row.length[0] = 1.0, n, n
         shared.totals[:] = 0.0
         if rated.effects is not None:
-            base, chosen = rated.effects
-            row.base[0], row.chosen[0] = base, chosen[: row.chosen.shape[1]]
+            base, coefficient_sum = rated.effects
+            row.base[0] = base
+            row.coefficient_sum[0] = coefficient_sum[: row.coefficient_sum.shape[1]]
         own = self._rows.get(n) or self._row_of(n)
         seen = own._replace(
             mean=np.ascontiguousarray(rated.moments.mean, dtype),

@@ -65,7 +65,7 @@ def add_to_sums(own: Any, i: int, weight: float, r: float, n: Float64Array) -> N
     own.gram[i] += weight * triangle(np.outer(n, n))
     own.moment[i] += weight * r * n
     own.square[i] += weight * r * r
-    own.settled[i] += weight
+    own.summed_weight[i] += weight
 
 
 def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> Float64Array:
@@ -87,10 +87,10 @@ def sum_up(
     own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int, n_other: int
 ) -> None:
     """Add a rating of row i to its sums, once those before have faded."""
-    for sums in (own.gram, own.moment, own.square, own.settled):
+    for sums in (own.gram, own.moment, own.square, own.summed_weight):
         sums[i] *= forgetting
     weight = float(other.weight[j])
-    if forgetting == 1.0 and own.settled[i] > n_other and rules.renewal > 0.0:
+    if forgetting == 1.0 and own.summed_weight[i] > n_other and rules.renewal > 0.0:
         weight = renew(own, i, weight, rules.renewal)
     r, n = float(rules.levels[code]), other.mean[j].astype(np.float64)
     if rules.window > 0:
@@ -106,9 +106,9 @@ def known_rows(other: Any) -> int:
 
 def renew(own: Any, i: int, weight: float, renewal: float) -> float:
     """Replace as much of a row's sums as a rating weighs by the rating; return its weight then."""
-    replaced = min(renewal * weight, float(own.settled[i]))
-    fade = 1.0 - replaced / own.settled[i]
-    for sums in (own.gram, own.moment, own.square, own.settled):
+    replaced = min(renewal * weight, float(own.summed_weight[i]))
+    fade = 1.0 - replaced / own.summed_weight[i]
+    for sums in (own.gram, own.moment, own.square, own.summed_weight):
         sums[i] *= fade
     return weight + replaced
 
@@ -145,11 +145,11 @@ def evict_all(
 
 
 # docs/model.md#forgetting
-def fading(own: Any, other: Any, forgetting: float, i: int, j: int) -> float:
-    """Return what a summed rating weighs; once some have faded, as much as the others."""
+def weight_in_sums(own: Any, other: Any, forgetting: float, i: int, j: int) -> float:
+    """Weight of a rating in a row's sums; the mean weight with forgetting."""
     if forgetting == 1.0:
         return float(other.weight[j])
-    return float(own.settled[i] / max(own.count[i] - own.length[i], 1))
+    return float(own.summed_weight[i] / max(own.count[i] - own.length[i], 1))
 
 
 # docs/model.md#changed-rating
@@ -162,14 +162,15 @@ def record(own: Any, other: Any, rules: Any, forgetting: float, rating: Any, n_o
         own.code[position] = code
         return 0
     if previous >= 0 and has_sums:  # h += (r_new - r_old) n_j; G stays
-        G, worth, weight = own.gram[i].copy(), own.settled[i], fading(own, other, forgetting, i, j)
+        G, in_sums = own.gram[i].copy(), own.summed_weight[i]
+        weight = weight_in_sums(own, other, forgetting, i, j)
         n = other.mean[j].astype(np.float64)
         add_to_sums(own, i, -weight, float(rules.levels[previous]), n)
         add_to_sums(own, i, weight, float(rules.levels[code]), n)
-        own.gram[i], own.settled[i] = G, worth
+        own.gram[i], own.summed_weight[i] = G, in_sums
         return 0
     own.count[i] += 1
-    choose_one(own, other, i, j, 1.0)
+    add_coefficients(own, other, i, j, 1.0)
     if rules.window == 0:
         sum_up(own, other, rules, forgetting, i, j, code, n_other)
         return 1
@@ -179,10 +180,10 @@ def record(own: Any, other: Any, rules: Any, forgetting: float, rating: Any, n_o
     return 1
 
 
-def choose_one(own: Any, other: Any, i: int, j: int, sign: float) -> None:
-    """Take note that j is among what row i has rated, or no longer is."""
-    if own.chosen.shape[1]:
-        own.chosen[i] += sign * other.voice[j]
+def add_coefficients(own: Any, other: Any, i: int, j: int, sign: float) -> None:
+    """Add M_j to the sum of row i, or with a sign of -1 subtract it."""
+    if own.coefficient_sum.shape[1]:
+        own.coefficient_sum[i] += sign * other.coefficients[j]
 
 
 def withdraw(
@@ -194,12 +195,12 @@ def withdraw(
     if position >= 0:
         take_out(own, i, position)
     elif own.gram.shape[1] > 0:
-        weight, r = fading(own, other, forgetting, i, j), float(rules.levels[code])
+        weight, r = weight_in_sums(own, other, forgetting, i, j), float(rules.levels[code])
         add_to_sums(own, i, -weight, r, other.mean[j].astype(np.float64))
     own.count[i] = max(own.count[i] - 1, 0)
-    choose_one(own, other, i, j, -1.0)
+    add_coefficients(own, other, i, j, -1.0)
     if own.count[i] == own.length[i] and own.gram.shape[1] > 0:
-        for sums in (own.gram, own.moment, own.square, own.settled):
+        for sums in (own.gram, own.moment, own.square, own.summed_weight):
             sums[i] = 0
 
 
@@ -234,7 +235,7 @@ def data_part(
         squares += weight * r * r
         age *= shared.forgetting
     if own.gram.shape[1] > 0:
-        uncertain = own.settled[i] * shared.spread.astype(np.float64)
+        uncertain = own.summed_weight[i] * shared.spread.astype(np.float64)
         G += age * symmetric(own.gram[i].astype(np.float64) + uncertain)
         h += age * own.moment[i].astype(np.float64)
         squares += age * own.square[i]
@@ -259,7 +260,7 @@ def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
     In every eighth refresh of the side, whatever the row, all of them.
     """
     its_own = own.listed[i][own.listed[i] >= 0]
-    young = own.count[i] >= 1.5 * own.judged[i] or int(shared.totals[2]) % 8 == 0
+    young = own.count[i] >= 1.5 * own.considered_count[i] or int(shared.totals[2]) % 8 == 0
     if shared.log_weight.size > 1 and its_own.size and not (rules.thorough or young):
         return its_own.astype(np.int64)
     return np.arange(shared.log_weight.size)
@@ -283,8 +284,8 @@ def likeliest(log_q: Float64Array, most: int, least_share: float) -> tuple[Any, 
     return which, np.asarray(q[which] / q[which].sum())
 
 
-def give(own: Any, shared: Any, i: int, sign: float) -> None:
-    """Add what row i is on record for to the communities, or with a sign of -1 take it back."""
+def add_contributions(own: Any, shared: Any, i: int, sign: float) -> None:
+    """Add the contribution of row i to the communities, or with a sign of -1 subtract it."""
     order = shared.free.size
     for d, part in zip(own.listed[i], own.parts[i].astype(np.float64), strict=True):
         if d >= 0:
@@ -295,14 +296,15 @@ def give(own: Any, shared: Any, i: int, sign: float) -> None:
     shared.totals[1] += sign * float(own.weight[i]) * own.error[i]
 
 
-def said(own: Any, shared: Any, i: int) -> Float64Array:
+def row_shift(own: Any, shared: Any, i: int) -> Float64Array:
     """Return f_i = g_i + Σ_j M_j / √n_i + z_i M_1 + (z_i² - 1) M_2."""
     f = own.base[i].copy() if own.base.shape[1] else np.zeros(shared.free.size)
     n = int(own.count[i])
-    if own.chosen.shape[1] and n > 0:
+    if own.coefficient_sum.shape[1] and n > 0:
         mean, scale, low, high = shared.logs
         z = (np.clip(np.log(n), low, high) - mean) / scale if scale > 0.0 else 0.0
-        f += own.chosen[i] / np.sqrt(n) + np.array([z, z * z - 1.0]) @ shared.how_many
+        f += own.coefficient_sum[i] / np.sqrt(n)
+        f += np.array([z, z * z - 1.0]) @ shared.count_coefficients
     return np.asarray(f)
 
 
@@ -326,7 +328,7 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
     which = candidates(own, shared, rules, i)
     data = data_part(own, other, shared, rules, i)
     G, h = free_part(data[0], data[1], shared.free, shared.pinned)
-    f = said(own, shared, i)
+    f = row_shift(own, shared, i)
     h = h - G @ f  # what is left of the row is a - f
     own_covariance = which if shared.precision.shape[0] > 1 else [0]
     precision = np.array([triangle(P) for P in shared.precision[own_covariance]])
@@ -349,9 +351,9 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
 
 def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
     """Write what was found of a row, then q(τ_i); communities change by new less old."""
-    give(own, shared, i, -1.0)
+    add_contributions(own, shared, i, -1.0)
     if found.considered == shared.log_weight.size:
-        own.judged[i] = own.count[i]
+        own.considered_count[i] = own.count[i]
     own.membership[i], own.listed[i] = 0.0, -1
     for slot, (d, share, m, S) in enumerate(zip(*found[:4], strict=True)):
         own.listed[i, slot] = d
@@ -360,17 +362,17 @@ def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
     own.second[i], own.error[i] = found.second, max(found.error, 0.0)
     own.shift[i] = found.shift[: own.shift.shape[1]]
     own.entropy[i], own.information[i] = found.entropy, found.information
-    worth = effective(own.count[i], shared.forgetting)
-    shared.totals[3] += worth - own.worth[i]
-    own.worth[i] = worth
+    count = effective(own.count[i], shared.forgetting)
+    shared.totals[3] += count - own.effective_count[i]
+    own.effective_count[i] = count
     if shared.prior_shape > 0.0:
-        shape = shared.prior_shape + 0.5 * worth
+        shape = shared.prior_shape + 0.5 * count
         rate = shared.prior_shape + 0.5 * own.error[i] / shared.error_unit
         rate = np.clip(rate, shape / MAX_WEIGHT, shape * MAX_WEIGHT)
         own.shape[i], own.rate[i], own.weight[i] = shape, rate, shape / rate
-    give(own, shared, i, 1.0)
+    add_contributions(own, shared, i, 1.0)
     shared.totals[2] += 1.0
-    own.pending[i], own.touched[i] = 0, shared.totals[2]
+    own.pending[i], own.last_refresh[i] = 0, shared.totals[2]
 
 
 def refresh(own: Any, other: Any, shared: Any, rules: Any, i: int) -> None:
@@ -414,7 +416,7 @@ def expected_error(own: Any, other: Any, i: int, j: int, r: float) -> float:
 def due(own: Any, shared: Any, other_shared: Any, i: int) -> bool:
     """Whether a row is refreshed: too many of its ratings pending, or too much has changed."""
     waited = own.pending[i] > shared.pending_share * own.count[i]
-    return bool(waited or other_shared.totals[2] - own.met[i] > shared.change)
+    return bool(waited or other_shared.totals[2] - own.other_refreshes[i] > shared.change)
 
 
 def stream(
@@ -452,7 +454,7 @@ def stream(
                 publish(users, user_shared, *waiting)
                 waiting = None
             refresh(items, users, item_shared, rules, j)
-            items.met[j] = user_shared.totals[2]
+            items.other_refreshes[j] = user_shared.totals[2]
         if rules.window > 0:
             evict(users, items, rules, forgetting, other_forgetting, i, 1, n_users, n_items)
             evict(items, users, rules, other_forgetting, forgetting, j, 1, n_items, n_users)
