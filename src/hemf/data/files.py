@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hemf._files import expand_home
 from hemf._typing import ArrowArray, ArrowTable, Int64Array, UInt8Array
 from hemf.errors import DataError, DataWarning, warn_caller
 
@@ -95,7 +95,7 @@ def open_file(path: Path, has_names: HasNames, *, n_ids: int = 2) -> Source:
     """
     import pyarrow as pa
 
-    path = expand_home(path)
+    path = Path(os.path.expanduser(path))  # a home that is not known stays, as in a shell
     where = str(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = bool(suffixes) and suffixes[-1] in COMPRESSED

@@ -17,9 +17,9 @@ from scipy.sparse import csr_array
 
 from hemf._typing import SIDES, Array, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.data.features import FeatureEncoder
-from hemf.data.pairs import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.ratings import Ratings
 from hemf.data.sources import as_times
+from hemf.data.unknown import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError, UnknownIdError
 from hemf.model.moods import MoodPrior

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import DataWarning, HeMF, UnknownIdError, UnknownIdWarning
-from hemf.data.pairs import close_ids
+from hemf.data.unknown import close_ids
 from hemf.data.vocabulary import Vocabulary
 from hemf.evaluation import Prequential
 
