@@ -15,8 +15,9 @@ from hemf.kernels import solve
 from hemf.kernels.blocks import gather
 from hemf.kernels.compile import inner, step
 from hemf.kernels.lanes import copy_entries, packed
+from hemf.kernels.leverage import add_row_leverage, leave_shift, return_shift
 from hemf.kernels.moods import subtract_moods
-from hemf.kernels.products import add_row_leverage, expected_error, leave_shift, return_shift
+from hemf.kernels.products import expected_error
 from hemf.kernels.structures import (
     MEAN,
     ROUNDING_OF_DOUBLE,

@@ -37,7 +37,7 @@ from hemf.kernels.lanes import (
     store,
     total,
 )
-from hemf.kernels.products import add_leverage
+from hemf.kernels.leverage import add_leverage
 from hemf.kernels.structures import (
     WIDTH,
     Features,
