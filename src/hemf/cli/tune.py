@@ -106,8 +106,7 @@ def tune(
     early. Ctrl-C ends the search and keeps its result.
     """
     from hemf.report.model import check_plot_name
-    from hemf.tuning.search import tune, write_tuning_plot
-    from hemf.tuning.trial import check_space
+    from hemf.tuning.search import check_space, tune, write_tuning_plot
 
     fixed, space = models.parse_settings(options.settings), parse_tried(search.tried)
     files = feature_files.by_name

@@ -11,7 +11,7 @@
 True
 """
 
-from hemf.tuning.search import SearchReport, Tuning, tune
-from hemf.tuning.trial import Trial, check_space
+from hemf.tuning.search import SearchReport, Tuning, check_space, tune
+from hemf.tuning.trial import Trial
 
 __all__ = ["SearchReport", "Trial", "Tuning", "check_space", "tune"]

@@ -1,25 +1,19 @@
-"""Settings to try, and trials: fits scored on held-out ratings and stopped early."""
+"""Settings to try, and trials: scores on held-out ratings, early stopping, and their file."""
 
 from __future__ import annotations
 
 import json
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from hemf._checks import check_bool
 from hemf._files import JsonLog, digest
-from hemf._options import fit_options, online_options
 from hemf._typing import FeaturesLike
 from hemf.batch.callbacks import SweepReport
 from hemf.data.ratings import Ratings
-from hemf.errors import ConvergenceWarning, DataError, HemfError, ParameterError
-from hemf.estimator import HeMF
-from hemf.evaluation.splits import k_fold
+from hemf.errors import DataError, ParameterError
 
 T = TypeVar("T")
 
@@ -31,8 +25,6 @@ Features = dict[str, list[FeaturesLike]]
 
 FEATURES = ("user_features", "item_features")
 COMMUNITIES = ("max_user_communities", "max_item_communities")
-FACTORS = (2, 5, 10, 20, 32, 50)
-ONE_SIDE = ("item", "user")
 ELSEWHERE = {
     "validation_fraction": "ratings are held out anyway",
     "rng": "it is the seed of the whole search",
@@ -60,34 +52,6 @@ class Choice:
         return set(self.options[0])
 
 
-def default_space(
-    ratings: Ratings, given: Iterable[str], fixed: Mapping[str, object]
-) -> tuple[Choice, ...]:
-    """Return the default choices, those with the largest gains on most data first.
-
-    ``given`` are the available features; ``fixed`` parameters are left out.
-
-    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> [min(choice.names) for choice in default_space(data, (), {"n_factors": 3})]
-    ['implicit_features', 'max_item_communities', 'noise_scales', 'implicit_features']
-    """
-    usual = HeMF().get_params()
-    most = max(min(ratings.n_users, ratings.n_items), 1)
-    ladder = sorted({HeMF().n_factors, *(n for n in FACTORS if n <= most)})
-    one = dict.fromkeys(COMMUNITIES, 1)
-    choices = [
-        Choice(({"implicit_features": True}, {"implicit_features": False})),
-        Choice((one, {name: usual[name] for name in COMMUNITIES})),
-        *(Choice(({name: False}, {name: True})) for name in FEATURES if name in given),
-        Choice(tuple({"n_factors": n} for n in ladder), ordered=True),
-        Choice(tuple({"noise_scales": of} for of in (None, "both", *ONE_SIDE))),
-        Choice(tuple({"implicit_features": of} for of in ONE_SIDE)),
-    ]
-    if ratings.timestamps is not None:
-        choices.insert(2, Choice(({"moods": True}, {"moods": False})))
-    return tuple(choice for choice in choices if not choice.names & set(fixed))
-
-
 def asked_space(space: Space, fixed: Mapping[str, object]) -> tuple[Choice, ...]:
     """Return the choices of a space.
 
@@ -106,48 +70,6 @@ def asked_space(space: Space, fixed: Mapping[str, object]) -> tuple[Choice, ...]
     return tuple(choices)
 
 
-def first_settings(
-    choices: Sequence[Choice], given: Iterable[str], fixed: Mapping[str, object]
-) -> Settings:
-    """Return the settings of the first trial: the defaults and the ``fixed`` ones.
-
-    They and all options are checked.
-
-    >>> first_settings(asked_space({"n_factors": [5]}, {}), (), {"moods": False})
-    {'moods': False, 'n_factors': 20}
-    """
-    if "validation_fraction" in fixed:
-        raise ParameterError(
-            f"validation_fraction cannot be fixed: {ELSEWHERE['validation_fraction']}"
-        )
-    usual = HeMF().get_params() | dict.fromkeys(FEATURES, True)
-    names = set().union(*(choice.names for choice in choices))
-    first = {**fixed, **{name: usual[name] for name in sorted(names & set(usual))}}
-    for name in FEATURES:
-        if name in {*fixed, *names} and name not in given:
-            raise ParameterError(f"{name} are not given, so there is nothing to try", value=name)
-    for options in ({}, *(option for choice in choices for option in choice.options)):
-        settings = {**first, **options}
-        for name in FEATURES:
-            check_bool(name, settings.get(name, True))
-        online_options(new_model(settings))  # checks those of a fit too
-    return first
-
-
-def check_space(
-    fixed: Mapping[str, object], space: Space | None, given: Iterable[str]
-) -> tuple[Choice, ...] | None:
-    """Check settings and space before data is read; return the choices of the space.
-
-    >>> check_space({"n_factors": 5}, {"n_factors": [5, 10]}, ())
-    Traceback (most recent call last):
-    hemf.errors.ParameterError: n_factors is both fixed and to be tried; do one
-    """
-    asked = None if space is None else asked_space(space, fixed)
-    first_settings(asked or (), given, fixed)
-    return asked
-
-
 def check_times(
     settings: Mapping[str, object], choices: Sequence[Choice], ratings: Ratings
 ) -> None:
@@ -158,16 +80,6 @@ def check_times(
             "moods are learnt from when ratings were given, and these have no timestamps; give a "
             "fourth column with them, or leave moods out"
         )
-
-
-def new_model(settings: Mapping[str, object], **more: object) -> HeMF:
-    """Return an unfitted model with these settings.
-
-    >>> new_model({"n_factors": 5, "user_features": False}, rng=0)
-    HeMF(n_factors=5, rng=0)
-    """
-    own = {name: value for name, value in settings.items() if name not in FEATURES}
-    return HeMF().set_params(**own, **more)
 
 
 # -- trials --------------------------------------------------------------------------------------
@@ -311,144 +223,6 @@ class Protocol(NamedTuple):
     holdout: float = 0.1
     folds: int = 1
     patience: int = 5
-
-
-class Evaluator:
-    """Fits candidates to the ratings of each fold, and scores them on those held out."""
-
-    def __init__(
-        self,
-        ratings: Ratings,
-        features: Features,
-        protocol: Protocol,
-        *,
-        seed: int,
-        n_jobs: int | None,
-    ) -> None:
-        parts = round(1.0 / protocol.holdout)
-        if ratings.n_ratings < 2 * parts:
-            raise DataError(
-                f"{ratings.n_ratings} ratings are too few to hold out 1/{parts} of them; "
-                f"give at least {2 * parts}",
-                value=ratings.n_ratings,
-            )
-        if protocol.folds > parts:
-            raise ParameterError(
-                f"{protocol.folds} folds of 1/{parts} of the ratings are more than all; "
-                f"take at most {parts}, or hold out less",
-                value=protocol.folds,
-            )
-        splits = k_fold(ratings.n_ratings, parts, rng=seed)
-        self._folds = [
-            (ratings.select(kept), ratings.select(held))
-            for (kept, held), _ in zip(splits, range(protocol.folds), strict=False)
-        ]
-        self._features, self._protocol = features, protocol
-        self._more = {"rng": seed, "n_jobs": n_jobs}
-
-    def run(
-        self,
-        number: int,
-        settings: Settings,
-        *,
-        rival: Trial | None,
-        deadline: float | None,
-        callback: Callable[[int, SweepReport], None],
-    ) -> Trial:
-        """Fit a candidate to each fold; without a rival it is not stopped early."""
-        begin, cpu = time.perf_counter(), time.process_time()
-        curves: list[Curve] = []
-        scores: list[float] = []
-        ended, reason = CONVERGED, None
-        try:
-            for fold in range(len(self._folds)):
-                curve = self._curve(settings)
-                curve.deadline, curve.whole = deadline, rival is None
-                if rival is not None:
-                    curve.rival = rival.scores[fold], len(rival.curves[fold])
-                scores.append(self._fit(fold, settings, curve, callback))
-                curves.append(curve)
-                if curve.ended in (BEHIND, TIME):
-                    ended = curve.ended
-                    break
-        except (HemfError, MemoryError) as problem:
-            if rival is None:
-                raise
-            ended, reason = FAILED, " ".join(str(problem).split()) or "out of memory"
-        return _combined(
-            curves,
-            scores,
-            number=number,
-            settings=settings,
-            ended=ended,
-            reason=reason,
-            cpu_seconds=time.process_time() - cpu,
-            seconds=time.perf_counter() - begin,
-        )
-
-    def cut_short(self, trial: Trial) -> Trial | None:
-        """Return the trial with early stopping; None if the error did not rise."""
-        if self._protocol.metric != "rmse":
-            return None
-        curves = [self._curve(trial.settings) for _ in trial.curves]
-        for curve, values in zip(curves, trial.curves, strict=True):
-            for sweep, value in enumerate(values, start=1):
-                curve.errors.append(value)
-                if curve.stops(sweep, value):
-                    break
-        scores = [curve.score for curve in curves]
-        shorter = _combined(curves, scores, number=trial.number + 1, settings=trial.settings)
-        return shorter if shorter.ended == RISEN else None
-
-    def _curve(self, settings: Settings) -> Curve:
-        earliest = fit_options(new_model(settings)).earliest
-        return Curve(self._protocol.metric, self._protocol.patience, earliest)
-
-    def _fit(
-        self,
-        fold: int,
-        settings: Settings,
-        curve: Curve,
-        callback: Callable[[int, SweepReport], None],
-    ) -> float:
-        """Fit to the ratings of a fold; return the score."""
-        train, held_out = self._folds[fold]
-        model = new_model(settings, **self._more)
-        curve.n_ratings = train.n_ratings
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(
-                train,
-                validation=held_out,
-                callbacks=[curve, lambda report: callback(fold, report)],
-                **used(self._features, settings),
-            )
-        if self._protocol.metric != "nlpd":
-            return curve.score
-        *pairs, actual = held_out.id_columns()
-        predicted = model.predict_distribution(*pairs, timestamps=held_out.timestamps)
-        return -float(predicted.log_density(actual).mean())
-
-
-def _combined(
-    curves: list[Curve], scores: list[float], *, ended: str = CONVERGED, **more: Any
-) -> Trial:
-    """Combine the folds."""
-    lengths = [len(c.values) if c.ended == CONVERGED else c.best_sweep for c in curves]
-    if ended == CONVERGED and 2 * sum(c.ended == RISEN for c in curves) > len(curves):
-        ended = RISEN
-    is_complete = bool(curves) and ended != FAILED
-    return Trial(
-        score=fmean(scores) if is_complete else float("inf"),
-        rmse=fmean(c.rmse for c in curves) if is_complete else float("inf"),
-        error=stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
-        sweeps=sum(len(c.values) for c in curves),
-        max_sweeps=max(round(median(lengths)), 1) if ended == RISEN else None,
-        ended=ended,
-        curves=tuple(tuple(c.values) for c in curves),
-        scores=tuple(scores),
-        **more,
-    )
 
 
 def used(features: Mapping[str, T], settings: Mapping[str, object]) -> dict[str, T]:
