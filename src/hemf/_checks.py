@@ -1,4 +1,4 @@
-"""Checks of arguments, and parameters the scikit-learn way without importing scikit-learn."""
+"""Checks of arguments and of memory, and parameters as scikit-learn has them, without it."""
 
 from __future__ import annotations
 
@@ -329,3 +329,22 @@ def check_definite(where: str, matrices: Float64Array) -> None:
     positive = symmetric and bool((np.linalg.eigvalsh(unit) >= -ROUNDING).all())
     require(positive, f"{where}: a covariance is not positive definite")
     require(bool(np.isfinite(np.linalg.inv(matrices)).all()), f"{where}: a covariance is singular")
+
+
+def available_bytes() -> int | None:
+    """Return the memory available without swapping, or None if unknown."""
+    import psutil
+
+    try:
+        return int(psutil.virtual_memory().available)
+    except (OSError, NotImplementedError, RuntimeError):
+        return None
+
+
+def format_bytes(size: int) -> str:
+    """Return a number of bytes in gigabytes, or in megabytes if it is less than one gigabyte.
+
+    >>> format_bytes(3 * 2**30 // 2), format_bytes(200 * 2**20)
+    ('1.5 GB', '200 MB')
+    """
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"

@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from hemf import HeMF, NotFittedError, ParameterError, Ratings
+from hemf._checks import available_bytes
 from hemf._options import fit_options
 from hemf.batch import inputs
 
@@ -111,10 +112,10 @@ def test_where_the_system_does_not_tell_every_fit_is_tried(monkeypatch):
 def test_available_is_what_the_system_says(monkeypatch):
     import psutil
 
-    assert 0 < inputs.available_bytes() <= psutil.virtual_memory().total
+    assert 0 < available_bytes() <= psutil.virtual_memory().total
 
     def unknown():
         raise NotImplementedError
 
     monkeypatch.setattr("psutil.virtual_memory", unknown)
-    assert inputs.available_bytes() is None
+    assert available_bytes() is None

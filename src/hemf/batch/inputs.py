@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._checks import resolve_rating_range
+from hemf._checks import available_bytes, format_bytes, resolve_rating_range
 from hemf._options import FitOptions
 from hemf._typing import (
     SIDES,
@@ -392,22 +392,3 @@ def regression_bytes(design: Design, n_factors: int) -> int:
     matrices = 4 + 2 * (design.widths.size if design.n_rows < design.n_columns else 1)
     itemsize = DOUBLE if size <= PRECISE else design.values.itemsize
     return solutions + entries + matrices * size * size * itemsize
-
-
-def available_bytes() -> int | None:
-    """Return the memory available without swapping, or None if unknown."""
-    import psutil
-
-    try:
-        return int(psutil.virtual_memory().available)
-    except (OSError, NotImplementedError, RuntimeError):
-        return None
-
-
-def format_bytes(size: int) -> str:
-    """Return a number of bytes in gigabytes, or in megabytes if it is less than one gigabyte.
-
-    >>> format_bytes(3 * 2**30 // 2), format_bytes(200 * 2**20)
-    ('1.5 GB', '200 MB')
-    """
-    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"

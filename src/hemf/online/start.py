@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hemf._checks import available_bytes
 from hemf._options import ALL, MAX_PARTS, FitOptions, OnlineOptions
 from hemf._typing import OTHER, SIDES, AnyArray, Int32Array, Int64Array
-from hemf.batch.inputs import available_bytes
 from hemf.batch.sweep import BatchState, learn_noise, start_side, start_state, update_side
 from hemf.data.ratings import Ratings, Sparse
 from hemf.data.vocabulary import Vocabulary

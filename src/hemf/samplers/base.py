@@ -9,10 +9,18 @@ from typing import Protocol
 
 import numpy as np
 
-from hemf._checks import MAX_FACTORS, check_bool, check_int, check_n_jobs, resolve_rating_range
+from hemf._checks import (
+    MAX_FACTORS,
+    available_bytes,
+    check_bool,
+    check_int,
+    check_n_jobs,
+    format_bytes,
+    resolve_rating_range,
+)
 from hemf._typing import AnyArray, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import Estimator, Progress, RatingRange, Trained, parameter, rated_ids
-from hemf.batch.inputs import available_bytes, format_bytes, validation_pairs, warn_of_equal
+from hemf.batch.inputs import validation_pairs, warn_of_equal
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings
 from hemf.data.sources import ColumnChoice
