@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from hemf._typing import AnyArray, Array, Int64Array
-
-A = TypeVar("A", bound=AnyArray)
+A = TypeVar("A", bound=npt.NDArray[Any])
 
 _MIN_ROOM = 16  # rows
 
@@ -30,7 +29,7 @@ def with_room(array: A, used: int, wanted: int) -> A:
     return grown  # type: ignore[return-value]
 
 
-def top_columns(scores: Array, n: int) -> Int64Array:
+def top_columns(scores: npt.NDArray[np.floating[Any]], n: int) -> npt.NDArray[np.int64]:
     """Columns of the n highest scores of every row, best first; ties in the order of the columns.
 
     Columns at -inf are never chosen; -1 fills the places that are left.

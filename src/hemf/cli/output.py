@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hemf._files import FileState
     from hemf._typing import AnyArray, ArrowArray
-    from hemf.baselines import EpochReport
+    from hemf.baselines.base import EpochReport
     from hemf.batch.callbacks import SweepReport
     from hemf.estimator import HeMF
     from hemf.samplers.base import SampleReport

@@ -24,7 +24,7 @@ from hemf.data.ratings import Ratings
 from hemf.data.sources import infer_text_ids, parse_ratings
 from hemf.data.vocabulary import factorise
 from hemf.errors import DataError, DatasetError
-from hemf.evaluation import fingerprint
+from hemf.evaluation.protocols import fingerprint
 
 SYNTHETIC = "netflix-like"
 

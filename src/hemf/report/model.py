@@ -15,9 +15,10 @@ import numpy as np
 from hemf._files import atomic_write
 from hemf.data.ratings import Ratings
 from hemf.errors import HistoryWarning, ParameterError
-from hemf.evaluation import Calibration, CurvePoint, RankingMetrics, judge
-from hemf.evaluation import rmse as rmse_of
-from hemf.evaluation.distribution import is_scale
+from hemf.evaluation.distribution import Calibration, is_scale, judge
+from hemf.evaluation.metrics import rmse as rmse_of
+from hemf.evaluation.prequential import CurvePoint
+from hemf.evaluation.ranking import RankingMetrics
 from hemf.model.state import FittedModel
 from hemf.online.record import Fit
 from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.ticker import StrMethodFormatter
 
     from hemf.batch.callbacks import SweepReport
-    from hemf.evaluation import CalibrationCurve
+    from hemf.evaluation.distribution import CalibrationCurve
 
     MaskedArray = np.ma.MaskedArray[tuple[int, ...], np.dtype[np.float64]]
 
