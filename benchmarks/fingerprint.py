@@ -889,13 +889,13 @@ def queries(name: str) -> Record:
     record.add("many users, one item", model.predict(users, other))
     record.add("pairs in rows", model.predict([(one, other), (users[2], items[3])]))
     pairs = [user for user in users for _ in items], items * len(users)
-    said = model.predict_distribution(*pairs)
-    record.add("distribution", (said.mean, said.std, said.freedom))
-    record.add("interval", [*said.interval(0.9), *said.interval(0.5)])
-    record.add("below", said.below(3.5))
-    record.add("density", said.log_density(3.0))
-    record.add("score", said.crps(4.0))
-    record.add("between", said.between(2.0, 4.5))
+    answer = model.predict_distribution(*pairs)
+    record.add("distribution", (answer.mean, answer.std, answer.freedom))
+    record.add("interval", [*answer.interval(0.9), *answer.interval(0.5)])
+    record.add("below", answer.below(3.5))
+    record.add("density", answer.log_density(3.0))
+    record.add("score", answer.crps(4.0))
+    record.add("between", answer.between(2.0, 4.5))
     record.add("levels", model.predict_proba(*pairs, levels=[1, 2, 3, 4, 5]))
     if model.ratings_.n_ratings:
         record.add("own levels", (model.levels_, model.predict_proba(*pairs)))
@@ -928,9 +928,9 @@ def queries(name: str) -> Record:
     by_column = model.fold_in([item for item, _ in rated], [value for _, value in rated])
     record.add("visitor by columns", by_column.predict(items))
     if "features" in name or "all" in name:
-        told = {"age": 33.0, "city": "Oslo"}
-        record.add("visitor with features", model.fold_in(rated, features=told).predict(items))
-        record.add("visitor of features", model.fold_in([], features=told).predict(items))
+        described = {"age": 33.0, "city": "Oslo"}
+        record.add("visitor with features", model.fold_in(rated, features=described).predict(items))
+        record.add("visitor of features", model.fold_in([], features=described).predict(items))
     similar = getattr(model, "similar", None)
     if similar is not None:
         record.add("similar", similar(other))
@@ -1238,10 +1238,10 @@ def metrics() -> Record:
     record.add("rand", evaluation.adjusted_rand_index(labels, found))
     record.add("purity", evaluation.purity(labels, found))
     for freedom in (float("inf"), 6.0):
-        said = evaluation.Predictive(mean, std, freedom)
-        record.add("judged", evaluation.judge(actual, said).to_dict())
+        answer = evaluation.Predictive(mean, std, freedom)
+        record.add("judged", evaluation.judge(actual, answer).to_dict())
         record.add(
-            "judged by levels", evaluation.judge(actual, said, levels=[1, 2, 3, 4, 5]).to_dict()
+            "judged by levels", evaluation.judge(actual, answer, levels=[1, 2, 3, 4, 5]).to_dict()
         )
     first, second = rng.normal(size=9), rng.normal(size=9)
     record.add("summary", evaluation.summarise(first))
@@ -1412,9 +1412,9 @@ def commanded(*calls: Sequence[Any]) -> Record:
         folder = Path(name)
         write_files(folder)
         for words in calls:
-            said = command(*(str(word).replace("{}", name) for word in words))
-            said = without_times(said, name)
-            for key, value in said.items() if isinstance(said, dict) else [("rows", said)]:
+            answer = command(*(str(word).replace("{}", name) for word in words))
+            answer = without_times(answer, name)
+            for key, value in answer.items() if isinstance(answer, dict) else [("rows", answer)]:
                 record.add(f"{words[0]}: {key}", value)
         for path in sorted(folder.glob("*.hemf")):
             describe_file(record, path)

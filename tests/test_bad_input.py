@@ -165,8 +165,8 @@ def test_equal_ratings_are_expected_everywhere(rating, rating_range):
 
 def test_a_user_who_always_says_the_same():
     noise = np.random.default_rng(0)
-    said = table(10, 30, lambda u, i: 3 if u == 0 else noise.integers(1, 6))
-    model = fit(said, **SMALL)
+    stars = table(10, 30, lambda u, i: 3 if u == 0 else noise.integers(1, 6))
+    model = fit(stars, **SMALL)
     assert_sensible(model)
     assert model.predict(0, list(range(30))) == pytest.approx(3.0, abs=1.0)
 

@@ -385,8 +385,8 @@ def test_the_terms_of_the_bound_add_up_to_it(model):
 def test_the_bound_is_that_of_the_model_as_it_is(fraction):
     model = small(validation_fraction=fraction, max_sweeps=40).fit(NAMED)
     assert model.elbo_ == sum(model.state_.bound_terms().values())
-    told = model.elbo_history_["total"][model.n_sweeps_ - 1]
-    assert model.elbo_ == pytest.approx(told, rel=0.01)
+    last_bound = model.elbo_history_["total"][model.n_sweeps_ - 1]
+    assert model.elbo_ == pytest.approx(last_bound, rel=0.01)
 
 
 def test_with_a_held_out_part_the_best_sweep_is_kept():

@@ -177,14 +177,14 @@ def test_a_file_that_has_changed_since_is_not_replaced(tmp_path):
 def test_one_process_at_a_time_has_a_file_and_others_say_who(by_link, tmp_path):
     path, link = tmp_path / "model.hemf", tmp_path / "link.hemf"
     link.symlink_to(path)
-    said = []
+    messages = []
     with (
         another_process("file_lock", path) as process,
         pytest.raises(ModelFileError, match=rf"in use by another hemf \(process {process.pid}\)"),
-        file_lock(link if by_link else path, seconds=0.3, waiting=said.append),
+        file_lock(link if by_link else path, seconds=0.3, waiting=messages.append),
     ):
         pass
-    assert len(said) == 1
+    assert len(messages) == 1
     with file_lock(path, seconds=0.0):  # the holder was killed
         pass
     assert list(tmp_path.iterdir()) == [link]

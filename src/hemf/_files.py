@@ -538,7 +538,7 @@ class FileArchive:
                 raise ValueError(f"{name} holds {dtype}")
             count = math.prod(shape)
             if not all(0 <= length <= self._size for length in shape):
-                raise ValueError(f"{name} is said to be of the shape {shape}")
+                raise ValueError(f"{name} declares the shape {shape}")
             if count * dtype.itemsize != info.file_size - member.tell():
                 raise ValueError(f"{name} is not as large as its shape {shape} says")
         with self._zip.open(info) as member:

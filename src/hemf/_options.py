@@ -47,8 +47,8 @@ class OnlineOptions:
     )
     thorough: bool = False
     """Weigh every community at every refresh, and leave none out: for proofs."""
-    least_share: float = MIN_SHARE
-    most_parts: int = MAX_PARTS
+    min_share: float = MIN_SHARE
+    max_parts: int = MAX_PARTS
     refresh: float = 0.0
     """Rows with the oldest information that are refreshed too, for each rating learnt."""
     duplicates: str = "last"

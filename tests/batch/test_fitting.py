@@ -188,10 +188,10 @@ def test_a_callback_stops_the_fit_without_a_warning() -> None:
 
 
 def test_every_callback_is_told_even_when_the_first_stops() -> None:
-    told = []
+    reported = []
     report: Any = object()
-    assert notify((lambda r: True, lambda r: told.append(r)), report)
-    assert told == [report]
+    assert notify((lambda r: True, lambda r: reported.append(r)), report)
+    assert reported == [report]
     assert not notify((lambda r: None, lambda r: False), report)
     assert not notify((), report)
 
@@ -228,20 +228,20 @@ def test_the_state_with_the_smallest_held_out_error_is_kept() -> None:
 
 
 def test_convergence_waits_for_patience_in_a_row_and_for_the_earliest_sweep() -> None:
-    settled = Convergence(tolerance=1e-3, patience=2, earliest=3)
+    converged = Convergence(tolerance=1e-3, patience=2, earliest=3)
     values = [-1e4, -1e4, -1e4, -9e3, -8e3, -8e3, -7e3, -7e3, -7e3]
-    stops = [settled.bound(sweep, value) for sweep, value in enumerate(values, start=1)]
+    stops = [converged.bound(sweep, value) for sweep, value in enumerate(values, start=1)]
     assert stops == [False] * 8 + [True]
-    assert not settled.reset()
-    assert not settled.bound(10, -7e3)
-    assert not settled.bound(11, -7e3)
-    assert settled.bound(12, -7e3)
+    assert not converged.reset()
+    assert not converged.bound(10, -7e3)
+    assert not converged.bound(11, -7e3)
+    assert converged.bound(12, -7e3)
 
 
 def test_validation_counts_sweeps_without_a_better_error() -> None:
-    settled = Convergence(tolerance=0.0, patience=2, earliest=4)
+    converged = Convergence(tolerance=0.0, patience=2, earliest=4)
     errors = [1, 4, 4, 3, 3, 2, 2, 2]  # what was before the earliest sweep does not count
-    answers = [settled.validation(sweep, e) for sweep, e in enumerate(errors, 1)]
+    answers = [converged.validation(sweep, e) for sweep, e in enumerate(errors, 1)]
     assert answers == [
         (False, False), (False, False), (False, False), (True, False), (False, False),
         (True, False), (False, False), (False, True),

@@ -1,4 +1,4 @@
-"""Moods inside a fit: they raise the bound, and are told apart from tastes."""
+"""Moods inside a fit: they raise the bound, and are distinguished from tastes."""
 
 from __future__ import annotations
 

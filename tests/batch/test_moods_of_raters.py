@@ -62,7 +62,7 @@ def test_who_knows_the_time_knows_the_mood(parts, model):
     mean, std = model.predict(users, items, timestamps=times, return_std=True)
     assert evaluation.rmse(actual, mean) < 0.75 * without
     assert 0.85 < evaluation.coverage(actual, mean, std, level=0.9) < 0.95
-    # Told apart: what lasts, what is of a session alone, and what is of a rating. What lasts for as
+    # Separated: what lasts, what is of a session alone, and what is of a rating. What lasts for as
     # long as a rater is there is their offset, so that a part of the first is not.
     prior, unit = model.state_.moods.prior, model.rating_scale_**2
     assert 0.4 < prior.persistence < 0.8
@@ -90,8 +90,8 @@ def test_one_time_is_for_all_pairs(model):
 
 def test_the_bound_rises_and_has_a_term_for_moods(model):
     bounds = [report.elbo for report in model.history_]
-    settled = bounds[model.history_[0].sweep + 12 :]  # once nothing is held any more
-    assert all(later > earlier - 0.05 for earlier, later in pairwise(settled))
+    free = bounds[model.history_[0].sweep + 12 :]  # once nothing is held any more
+    assert all(later > earlier - 0.05 for earlier, later in pairwise(free))
     assert model.history_[-1].elbo_terms["mood"] < 0.0
 
 

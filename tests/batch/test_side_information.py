@@ -108,8 +108,8 @@ def test_the_bound_rises_and_says_what_features_cost(model):
     history = model.elbo_history_
     assert {"user features", "item features"} <= history.keys()
     assert model.elbo_ == pytest.approx(sum(model.state_.bound_terms().values()))
-    settled = history["total"][13:]  # before, parts of the model are still held
-    assert (np.diff(settled) > -1e-3 * np.abs(settled[1:])).all()
+    free = history["total"][13:]  # before, parts of the model are still held
+    assert (np.diff(free) > -1e-3 * np.abs(free[1:])).all()
 
 
 def test_features_raise_the_bound_where_they_tell_something(world):
@@ -206,8 +206,10 @@ def test_implicit_features_may_be_of_one_side_alone(world):
     options = {**FAST, "max_sweeps": 5}
     for given, sides in ((True, {"user", "item"}), ("item", {"item"}), ("user", {"user"})):
         fitted = HeMF(**options, implicit_features=given).fit(world.train)
-        told = {name for name, side in fitted.state_.sides.items() if side.regression is not None}
-        assert told == sides
+        with_features = {
+            name for name, side in fitted.state_.sides.items() if side.regression is not None
+        }
+        assert with_features == sides
     both = HeMF(**options, implicit_features="item").fit(world.train, user_features=world.features)
     assert both.state_.sides["user"].regression.design.n_columns == world.features.shape[1]
     assert both.state_.sides["item"].regression.design.n_columns == N_USERS - NEW + 2
@@ -219,7 +221,7 @@ def test_implicit_features_may_be_of_one_side_alone(world):
 
 
 def test_ten_times_more_features_than_rows_are_no_danger(world, plain):
-    """Those who have ratings are predicted as well, and newcomers too, though nothing is told."""
+    """Rows with ratings and newcomers are predicted as well as without features."""
     empty = np.random.default_rng(5).normal(size=(N_USERS, 10 * N_USERS))
     fitted = HeMF(**FAST).fit(world.train, user_features=empty)
     everyone, everything = np.indices(world.table.shape)

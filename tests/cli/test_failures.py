@@ -1,4 +1,4 @@
-"""Whatever is wrong is said in one line, with a code that is not 0, and nothing is left behind."""
+"""Every error is one line and a code that is not 0, and nothing is left behind."""
 
 from __future__ import annotations
 

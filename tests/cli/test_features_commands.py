@@ -36,9 +36,9 @@ def files(tmp_path_factory):
 
 def test_evaluate_predicts_newcomers_by_their_features(files, run_in):
     data = ("evaluate", "--train", "train.csv", "--test", "test.csv", "--json", *SMALL)
-    blind, told = run_in(*data, folder=files), run_in(*data, *FILES, folder=files)
-    assert told.code == 0, told.err
-    assert told.json["rmse"] < 0.5 * blind.json["rmse"]
+    without, with_features = run_in(*data, folder=files), run_in(*data, *FILES, folder=files)
+    assert with_features.code == 0, with_features.err
+    assert with_features.json["rmse"] < 0.5 * without.json["rmse"]
 
 
 def test_a_fitted_file_predicts_newcomers_by_their_features(files, run_in):

@@ -31,13 +31,13 @@ def test_a_model_with_features_is_updated(hemf, kept, tmp_path):
 @pytest.mark.parametrize("start", ["0", "0.5"])
 def test_a_stream_makes_features_of_its_ratings(hemf, club, start):
     common = ("stream", "--ratings", club.ratings, "--json", "--set", "n_factors=2")
-    plain, told = (
+    plain, with_features = (
         hemf(*common, "--warm-start", start, *settings)
         for settings in ((), ("--set", "implicit_features=true"))
     )
-    assert told.code == 0, told.err
-    assert 0.2 < told.json["rmse"] < 2
-    assert told.json["rmse"] != plain.json["rmse"]
+    assert with_features.code == 0, with_features.err
+    assert 0.2 < with_features.json["rmse"] < 2
+    assert with_features.json["rmse"] != plain.json["rmse"]
 
 
 def test_a_stream_from_nothing_that_forgets_cannot(hemf, club):

@@ -74,16 +74,16 @@ def test_missing_data_is_one_line_that_says_what_to_do(hemf, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--output", "file"), "is a file"),
         (("--data", "nowhere"), "no such folder"),
         (("--splits", "0"), "--splits"),
     ],
 )
-def test_a_wrong_option_is_one_line(hemf, tmp_path, options, said):
+def test_a_wrong_option_is_one_line(hemf, tmp_path, options, message):
     (tmp_path / "file").write_text("")
     failed = hemf("reproduce", "figure5", *options)
     assert failed.code != 0
-    assert said in failed.err
+    assert message in failed.err
     assert failed.err.count("\n") == 1

@@ -201,9 +201,9 @@ def test_people_get_a_table(on_terminal, club):
         "--model", "sgd:step=0.01", "--warm-start", "0.1", "--batch-size", "50",
     )  # fmt: skip
     assert run.code == 0
-    said, *table = run.out.splitlines()
+    summary, *table = run.out.splitlines()
     assert re.match(
-        r"990 ratings in file order, in batches of 50, after 110 learnt in batch; \d+ new", said
+        r"990 ratings in file order, in batches of 50, after 110 learnt in batch; \d+ new", summary
     )
     assert "communities" in table[1]
     assert [line.split()[0] for line in table[2:]] == ["sgd", "sgd:step=0.01"]

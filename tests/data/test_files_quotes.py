@@ -156,11 +156,11 @@ def test_the_standard_input_is_read_like_a_file():
     )
     lines = "".join(f'{{"user": {k}, "item": 1, "rating": 2}}\n' for k in range(7))
     texts = ((HEADER + FEW, "10\n"), (lines, "7\n"), (HEADER + 'u,"i,3\n' + MANY, ""))
-    for text, said in texts:
+    for text, printed in texts:
         run = subprocess.run(
             [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False
         )
-        assert run.stdout == said
+        assert run.stdout == printed
     assert "/dev/stdin: line 2 has a quote that is not closed" in run.stderr
 
 

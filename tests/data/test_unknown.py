@@ -32,7 +32,7 @@ def names() -> HeMF:
     return HeMF(**SMALL).fit((users, items, STARS))
 
 
-def said(question) -> list[str]:
+def warnings_of(question) -> list[str]:
     """Messages of all warnings of a question, whether they would be shown or not."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -59,46 +59,48 @@ TEXT_FOR_NUMBERS = {
 
 @pytest.mark.parametrize("question", TEXT_FOR_NUMBERS.values(), ids=TEXT_FOR_NUMBERS.keys())
 def test_numbers_given_as_text_are_one_warning(numbers, question):
-    (message,) = said(lambda: question(numbers))
+    (message,) = warnings_of(lambda: question(numbers))
     assert "are numbers here" in message
 
 
 def test_text_given_as_numbers_or_bytes_is_a_warning():
     model = HeMF(**SMALL).fit((USERS.astype(str), ITEMS.astype(str), STARS))
-    assert "are text here" in said(lambda: model.predict(113, 1002))[0]
-    assert "b'113' is bytes" in said(lambda: model.predict(b"113", "1002"))[0]
+    assert "are text here" in warnings_of(lambda: model.predict(113, 1002))[0]
+    assert "b'113' is bytes" in warnings_of(lambda: model.predict(b"113", "1002"))[0]
 
 
 def test_swapped_users_and_items_are_a_warning(numbers, names):
-    (message,) = said(lambda: numbers.predict(1002, 113))
+    (message,) = warnings_of(lambda: numbers.predict(1002, 113))
     assert "user and item look swapped" in message
-    assert "look swapped" in said(lambda: names.predict(["film 1002"] * 3, ["Zoë 113"] * 3))[0]
-    assert "1002 is one of the items" in said(lambda: numbers.recommend(1002))[0]
+    assert (
+        "look swapped" in warnings_of(lambda: names.predict(["film 1002"] * 3, ["Zoë 113"] * 3))[0]
+    )
+    assert "1002 is one of the items" in warnings_of(lambda: numbers.recommend(1002))[0]
 
 
 def test_a_typo_is_a_warning_with_what_may_be_meant(names):
-    (message,) = said(lambda: names.predict("Zoe 113", "film 1002"))
+    (message,) = warnings_of(lambda: names.predict("Zoe 113", "film 1002"))
     assert message.endswith("did you mean 'Zoë 113'?")
-    (message,) = said(lambda: names.explain(" zoë 113", "Flim 1002"))
+    (message,) = warnings_of(lambda: names.explain(" zoë 113", "Flim 1002"))
     assert "did you mean 'Zoë 113'?; did you mean 'film 1002'?" in message
 
 
 def test_a_stranger_is_no_reason_for_a_warning(numbers, names):
-    assert not said(lambda: numbers.predict(7, 1002))
-    assert not said(lambda: numbers.predict("new", 1002))
-    assert not said(lambda: names.predict("Zoë 7", "film 1002"))
-    assert not said(lambda: names.predict("Carl", "film 1002"))
-    assert not said(lambda: numbers.predict([113, 114, 7], [1002, 1003, 1004]))
-    assert not said(lambda: numbers.recommend(7))
-    assert not said(lambda: numbers.fold_in([(7, 3.0)]))
-    assert not said(lambda: numbers.predict(113, 1002))
+    assert not warnings_of(lambda: numbers.predict(7, 1002))
+    assert not warnings_of(lambda: numbers.predict("new", 1002))
+    assert not warnings_of(lambda: names.predict("Zoë 7", "film 1002"))
+    assert not warnings_of(lambda: names.predict("Carl", "film 1002"))
+    assert not warnings_of(lambda: numbers.predict([113, 114, 7], [1002, 1003, 1004]))
+    assert not warnings_of(lambda: numbers.recommend(7))
+    assert not warnings_of(lambda: numbers.fold_in([(7, 3.0)]))
+    assert not warnings_of(lambda: numbers.predict(113, 1002))
 
 
 def test_many_strangers_alone_are_a_warning_unless_they_are_expected(numbers):
-    (message,) = said(lambda: numbers.predict(list(range(20)), 1002))
+    (message,) = warnings_of(lambda: numbers.predict(list(range(20)), 1002))
     assert "20 of 20 users are not known" in message
-    assert not said(lambda: numbers.predict(list(range(20)), 1002, return_known=True))
-    assert not said(lambda: numbers.predict([*range(20), *USERS[:5]], 1002))
+    assert not warnings_of(lambda: numbers.predict(list(range(20)), 1002, return_known=True))
+    assert not warnings_of(lambda: numbers.predict([*range(20), *USERS[:5]], 1002))
 
 
 def test_an_error_names_the_mistake_too(numbers):
@@ -149,10 +151,10 @@ def test_equal_ratings_are_a_warning(rating):
 
 def test_newcomers_of_a_stream_are_no_reason_for_a_warning():
     model = HeMF(**SMALL)
-    assert not said(lambda: Prequential(model, USERS, ITEMS, STARS, batch_size=30).run())
+    assert not warnings_of(lambda: Prequential(model, USERS, ITEMS, STARS, batch_size=30).run())
     model.partial_fit((USERS, ITEMS, STARS))
     later = Prequential(model, USERS + 900, ITEMS + 900, STARS, batch_size=30)
-    assert not said(later.run)
+    assert not warnings_of(later.run)
 
 
 def test_ids_that_both_sides_share_do_not_look_swapped():

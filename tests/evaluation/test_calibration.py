@@ -1,4 +1,4 @@
-"""Honest predictions are told from those that are too sure, too cautious, or off."""
+"""Honest predictions are distinguished from those that are too sure, too cautious, or off."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ N = 40_000
 
 
 @pytest.fixture
-def said(rng):
+def predicted(rng):
     return Predictive(
         rng.normal(3, 1, N), rng.uniform(0.3, 1.5, N), rng.choice([4.5, 9.0, np.inf], N)
     )
 
 
 @pytest.fixture
-def actual(said, rng):
-    """Ratings drawn from what was said of them."""
-    v = np.where(np.isinf(said.freedom), 1e9, said.freedom)
-    return said.mean + said.std * np.sqrt((v - 2) / v) * rng.standard_t(v)
+def actual(predicted, rng):
+    """Ratings drawn from their predictive distribution."""
+    v = np.where(np.isinf(predicted.freedom), 1e9, predicted.freedom)
+    return predicted.mean + predicted.std * np.sqrt((v - 2) / v) * rng.standard_t(v)
 
 
-def test_honest_predictions_hold_what_they_say(said, actual):
-    found = judge(actual, said)
+def test_honest_predictions_hold_what_they_say(predicted, actual):
+    found = judge(actual, predicted)
     for level, share in found.coverage.items():
         assert share == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / N))
     assert found.pit_distance < 3 * 1.2 / np.sqrt(N)
@@ -38,21 +38,24 @@ def test_honest_predictions_hold_what_they_say(said, actual):
     assert found.log_score is None
 
 
-def test_honest_predictions_of_levels_are_uniform_too(said, actual):
-    """Plain PIT of five levels has gaps; what is said of levels must not be blamed for them."""
+def test_honest_predictions_of_levels_are_uniform_too(predicted, actual):
+    """Plain PIT of five levels has gaps; the PIT over levels has none."""
     levels = np.arange(1.0, 6.0)
     rounded = np.clip(np.round(actual), 1, 5)
-    found = judge(rounded, said, levels=levels)
+    found = judge(rounded, predicted, levels=levels)
     assert found.pit_distance < 3 * 1.2 / np.sqrt(N)
-    assert judge(rounded, said).pit_distance > 2 * found.pit_distance
-    odds = said.probabilities(levels)
+    assert judge(rounded, predicted).pit_distance > 2 * found.pit_distance
+    odds = predicted.probabilities(levels)
     entropy = -np.sum(odds * np.log(odds), axis=1).mean()
     assert found.log_score == pytest.approx(entropy, abs=0.02)
 
 
 @pytest.mark.parametrize(("factor", "too"), [(0.6, "sure"), (1.7, "cautious")])
-def test_what_is_too_sure_or_too_cautious_shows(said, actual, factor, too):
-    wrong, right = Predictive(said.mean, factor * said.std, said.freedom), judge(actual, said)
+def test_what_is_too_sure_or_too_cautious_shows(predicted, actual, factor, too):
+    wrong, right = (
+        Predictive(predicted.mean, factor * predicted.std, predicted.freedom),
+        judge(actual, predicted),
+    )
     found = judge(actual, wrong)
     ends, middle = found.pit[[0, -1]].mean(), found.pit[4:6].mean()
     if too == "sure":
@@ -66,16 +69,16 @@ def test_what_is_too_sure_or_too_cautious_shows(said, actual, factor, too):
     assert found.crps > right.crps
 
 
-def test_heavier_tails_than_said_cost_density(said, rng):
-    heavy = said.mean + said.std * np.sqrt(1 / 3) * rng.standard_t(3, N)
-    normal = judge(heavy, Predictive(said.mean, said.std))
-    student = judge(heavy, Predictive(said.mean, said.std, 3.0))
+def test_heavier_tails_than_predicted_cost_density(predicted, rng):
+    heavy = predicted.mean + predicted.std * np.sqrt(1 / 3) * rng.standard_t(3, N)
+    normal = judge(heavy, Predictive(predicted.mean, predicted.std))
+    student = judge(heavy, Predictive(predicted.mean, predicted.std, 3.0))
     assert student.nlpd < normal.nlpd - 0.05
 
 
 def test_figures_by_hand():
-    said = Predictive(np.array([3.0, 3.0]), np.array([1.0, 1.0]))
-    found = judge([3.0, 5.0], said, levels=[1, 2, 3, 4, 5])
+    predicted = Predictive(np.array([3.0, 3.0]), np.array([1.0, 1.0]))
+    found = judge([3.0, 5.0], predicted, levels=[1, 2, 3, 4, 5])
     middle, last = stats.norm.cdf(0.5) - stats.norm.cdf(-0.5), stats.norm.sf(1.5)
     assert found.log_score == pytest.approx(-(np.log(middle) + np.log(last)) / 2)
     # The first rating is spread evenly over 0.309 … 0.691, the second over 0.933 … 1.
@@ -87,38 +90,38 @@ def test_figures_by_hand():
 
 
 def test_a_rating_that_was_next_to_impossible_is_counted_all_the_same():
-    said = Predictive(np.array([-90.0, 90.0, 1.0]), np.full(3, 0.5))
-    found = judge([5.0, 1.0, 1.0], said, levels=[1, 2, 3, 4, 5])
+    predicted = Predictive(np.array([-90.0, 90.0, 1.0]), np.full(3, 0.5))
+    found = judge([5.0, 1.0, 1.0], predicted, levels=[1, 2, 3, 4, 5])
     assert found.pit.sum() == pytest.approx(1.0)
     assert (found.pit[0], found.pit[9]) == (pytest.approx(1 / 3, abs=0.1), pytest.approx(1 / 3))
     assert np.isfinite(found.log_score)
 
 
 def test_ratings_between_levels_count_as_the_nearest():
-    said = Predictive(np.array([3.0]), np.array([1.0]))
-    off, on = (judge([value], said, levels=[1, 3, 5]).log_score for value in (3.9, 3.0))
+    predicted = Predictive(np.array([3.0]), np.array([1.0]))
+    off, on = (judge([value], predicted, levels=[1, 3, 5]).log_score for value in (3.9, 3.0))
     assert off == on
 
 
-def test_it_agrees_with_the_single_figures(said, actual):
-    found = judge(actual, said)
-    given = (actual, said.mean, said.std)
-    assert found.nlpd == pytest.approx(nlpd(*given, freedom=said.freedom))
-    assert found.coverage[0.8] == coverage(*given, level=0.8, freedom=said.freedom)
+def test_it_agrees_with_the_single_figures(predicted, actual):
+    found = judge(actual, predicted)
+    given = (actual, predicted.mean, predicted.std)
+    assert found.nlpd == pytest.approx(nlpd(*given, freedom=predicted.freedom))
+    assert found.coverage[0.8] == coverage(*given, level=0.8, freedom=predicted.freedom)
 
 
-def test_figures_are_json(said, actual):
-    told = json.loads(json.dumps(judge(actual, said, levels=[1, 2, 3]).to_dict()))
-    assert list(told) == [
+def test_figures_are_json(predicted, actual):
+    figures = json.loads(json.dumps(judge(actual, predicted, levels=[1, 2, 3]).to_dict()))
+    assert list(figures) == [
         "coverage50", "coverage80", "coverage90", "coverage95", "nlpd", "crps", "log_score",
         "pit_distance", "pit",
     ]  # fmt: skip
-    assert len(told["pit"]) == 10
+    assert len(figures["pit"]) == 10
 
 
-def test_ratings_without_predictions_are_refused(said):
+def test_ratings_without_predictions_are_refused(predicted):
     with pytest.raises(DataError, match="lengths differ: ratings 2, predictions 40000"):
-        judge([1.0, 2.0], said)
+        judge([1.0, 2.0], predicted)
     with pytest.raises(DataError, match="must be numbers"):
         judge(["good", "bad"], Predictive(np.ones(2), np.ones(2)))
     with pytest.raises(DataError, match="no rows in ratings, predictions"):

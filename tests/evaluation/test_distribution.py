@@ -13,7 +13,7 @@ from hemf.evaluation.distribution import tail_freedom
 FREEDOM = np.array([3.0, 5.5, 40.0, 1e5, np.inf])
 MEAN = np.array([3.0, -1.0, 0.5, 2.0, 2.5])
 STD = np.array([1.0, 0.2, 4.0, 1.5, 0.7])
-SAID = Predictive(MEAN, STD, FREEDOM)
+PREDICTED = Predictive(MEAN, STD, FREEDOM)
 
 
 def expected(k: int):
@@ -29,10 +29,10 @@ def test_they_are_students_of_that_mean_and_standard_deviation():
     for k in range(5):
         known = expected(k)
         assert known.std() == pytest.approx(STD[k])
-        assert SAID.below(values)[k] == pytest.approx(known.cdf(values[k]), rel=1e-9)
-        assert SAID.log_density(values)[k] == pytest.approx(known.logpdf(values[k]), rel=1e-9)
+        assert PREDICTED.below(values)[k] == pytest.approx(known.cdf(values[k]), rel=1e-9)
+        assert PREDICTED.log_density(values)[k] == pytest.approx(known.logpdf(values[k]), rel=1e-9)
         for level in (0.5, 0.9, 0.99):
-            ends = [end[k] for end in SAID.interval(level)]
+            ends = [end[k] for end in PREDICTED.interval(level)]
             assert ends == pytest.approx(known.interval(level), rel=1e-9)
 
 
@@ -50,7 +50,7 @@ def test_crps_is_the_integral_that_it_is_defined_by(k, away):
     below = integrate.quad(lambda x: known.cdf(x) ** 2, -np.inf, value, epsabs=1e-10)[0]
     above = integrate.quad(lambda x: known.sf(x) ** 2, value, np.inf, epsabs=1e-10)[0]
     values = MEAN + away * STD
-    assert SAID.crps(values)[k] == pytest.approx(below + above, rel=2e-5)
+    assert PREDICTED.crps(values)[k] == pytest.approx(below + above, rel=2e-5)
 
 
 @pytest.mark.parametrize("freedom", [5.0, np.inf])
@@ -62,7 +62,7 @@ def test_crps_of_a_sure_prediction_is_its_absolute_error(freedom):
 def test_levels_share_out_what_lies_between_their_midpoints():
     levels = [1, 2, 4, 4.5]
     edges = [-np.inf, 1.5, 3.0, 4.25, np.inf]
-    odds = SAID.probabilities(levels)
+    odds = PREDICTED.probabilities(levels)
     for k in range(5):
         assert odds[k] == pytest.approx(np.diff(expected(k).cdf(edges)), rel=1e-8)
     np.testing.assert_allclose(odds.sum(axis=1), 1.0, rtol=1e-14)
@@ -77,7 +77,7 @@ def test_odds_of_levels_far_from_the_mean_keep_their_digits():
 
 
 def test_one_level_is_certain():
-    np.testing.assert_array_equal(SAID.probabilities([3.0]), np.ones((5, 1)))
+    np.testing.assert_array_equal(PREDICTED.probabilities([3.0]), np.ones((5, 1)))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_one_level_is_certain():
 )
 def test_levels_that_are_no_scale_are_refused(levels, complaint):
     with pytest.raises(DataError, match=complaint):
-        SAID.probabilities(levels)
+        PREDICTED.probabilities(levels)
 
 
 def test_what_is_no_distribution_is_refused():
@@ -104,9 +104,9 @@ def test_what_is_no_distribution_is_refused():
     with pytest.raises(ParameterError, match="no standard deviation"):
         Predictive(np.zeros(2), np.ones(2), 2.0)
     with pytest.raises(DataError, match="5 predictions, 2 values"):
-        SAID.below([1.0, 2.0])
+        PREDICTED.below([1.0, 2.0])
     with pytest.raises(ParameterError, match="between 0 and 1"):
-        SAID.interval(1.0)
+        PREDICTED.interval(1.0)
 
 
 @pytest.mark.parametrize("freedom", [6.0, 9.0, 15.0])

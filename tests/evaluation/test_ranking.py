@@ -205,14 +205,14 @@ def test_what_is_rated_like_the_mean_is_not_relevant_by_default():
 
 def test_progress_is_told(monkeypatch, drawn):
     monkeypatch.setattr(ranking, "BLOCK_BYTES", 8 * 50 * 20)
-    told = []
+    progressed = []
     train, test = drawn
     ranking_metrics(
         lambda u, i: np.zeros((len(u), len(i))), train, test, 3,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: progressed.append((done, total)),
     )  # fmt: skip
-    assert len(told) > 2
-    assert told[-1][0] == told[-1][1] > told[0][0]
+    assert len(progressed) > 2
+    assert progressed[-1][0] == progressed[-1][1] > progressed[0][0]
 
 
 def test_what_cannot_be_judged_is_said():

@@ -99,9 +99,9 @@ def test_the_quick_form_of_a_stream_says_nothing_of_samplers(measured):
     planned, experiment, compared = measured(
         {"HeMF-oVB": [0.8, 0.8], "SGD": [0.9, 0.9]}, quick=True, methods=fed
     )
-    said = findings(planned, experiment, compared)[-1]
-    assert "quick form" in said
-    assert "sampler" not in said
+    text = findings(planned, experiment, compared)[-1]
+    assert "quick form" in text
+    assert "sampler" not in text
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ def two_protocols(ours, theirs):
 def test_printed_errors_are_told_by_the_protocol_they_agree_with():
     planned = SimpleNamespace(request=SimpleNamespace(quick=False))
     compared = two_protocols(ours=(0.846, 0.83), theirs=(0.849, 0.833))
-    said = findings(planned, SimpleNamespace(name="table1"), compared)
-    assert said[1].endswith("the printed error agrees with a random tenth withheld.")
-    assert said[2].endswith("the printed error agrees with one rating of every user withheld.")
-    assert "seem not to be of one protocol" in said[3]
+    text = findings(planned, SimpleNamespace(name="table1"), compared)
+    assert text[1].endswith("the printed error agrees with a random tenth withheld.")
+    assert text[2].endswith("the printed error agrees with one rating of every user withheld.")
+    assert "seem not to be of one protocol" in text[3]
 
 
 def test_printed_errors_that_agree_with_neither_protocol_say_nothing_about_it():
     planned = SimpleNamespace(request=SimpleNamespace(quick=False))
     compared = two_protocols(ours=(0.846, 0.83), theirs=(0.862, 0.833))
-    said = findings(planned, SimpleNamespace(name="table1"), compared)
-    assert said[2].endswith("agrees with neither.")
-    assert len(said) == 3
+    text = findings(planned, SimpleNamespace(name="table1"), compared)
+    assert text[2].endswith("agrees with neither.")
+    assert len(text) == 3

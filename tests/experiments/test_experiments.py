@@ -4,7 +4,7 @@ import pytest
 
 from hemf.errors import ParameterError
 from hemf.evaluation import PROTOCOLS
-from hemf.experiments import EXPERIMENTS, chosen
+from hemf.experiments import EXPERIMENTS, select
 from hemf.experiments.data import SOURCES
 from hemf.experiments.runner import LEARNERS
 
@@ -13,7 +13,7 @@ PARTS = [part for experiment in EXPERIMENTS.values() for part in experiment.part
 
 def test_all_is_the_table_and_every_figure_that_is_not_a_drawing():
     names = ["table1", *(f"figure{number}" for number in range(4, 11))]
-    assert [experiment.name for experiment in chosen(["all"])] == names
+    assert [experiment.name for experiment in select(["all"])] == names
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -63,4 +63,4 @@ def test_the_quick_form_does_less():
 )
 def test_an_unknown_name_is_an_error_with_the_likely_ones(name, hint):
     with pytest.raises(ParameterError, match=hint):
-        chosen([name])
+        select([name])

@@ -270,9 +270,9 @@ def test_a_place_that_cannot_be_written_is_said(converts):
 
 
 def test_progress_goes_from_nothing_to_all_bytes(converts):
-    told = []
-    converts(lines(MOVIES), block=40, progress=lambda *numbers: told.append(numbers))
-    done, totals = zip(*told, strict=True)
+    progressed = []
+    converts(lines(MOVIES), block=40, progress=lambda *numbers: progressed.append(numbers))
+    done, totals = zip(*progressed, strict=True)
     assert set(totals) == {len(text(MOVIES))}
     assert list(done) == sorted(done)
     assert done[-1] == totals[0]

@@ -134,7 +134,7 @@ def test_missing_data_leave_the_other_parts(small, request_):
 
 
 def test_ctrl_c_keeps_what_is_finished(small, request_):
-    def stop(task, share, said):
+    def stop(task, share, line):
         if task.method.label == "M³F-TIB(2,1,2)":
             raise KeyboardInterrupt
 
@@ -145,7 +145,7 @@ def test_ctrl_c_keeps_what_is_finished(small, request_):
 
 def test_progress_rises_to_the_whole(small, request_):
     shares = []
-    run(plan([small()], request_), lambda task, share, said: shares.append(share))
+    run(plan([small()], request_), lambda task, share, line: shares.append(share))
     assert shares == sorted(shares)
     assert shares[0] == 0.0
     assert 0.9 < shares[-1] <= 1.0
@@ -189,8 +189,8 @@ def test_results_of_other_versions_are_kept_and_told_of(small, request_, runs):
     assert f"1 of 0.0.9, 1 of a version not noted. This is {__version__}." in remark
     assert planned.remark_on_versions({}) is None
     (comparison,) = compare_all(planned, planned.experiments[0], results)
-    said = " ".join(conclusions(comparison))
-    assert f"HeMF-bVB by {__version__} and a version not noted; BPMF by 0.0.9 and" in said
+    line = " ".join(conclusions(comparison))
+    assert f"HeMF-bVB by {__version__} and a version not noted; BPMF by 0.0.9 and" in line
     assert "holds results of other versions of hemf" in render(planned, results)
 
 

@@ -161,7 +161,7 @@ def case(
     repeats: bool = False,
     forgetting: float = 1.0,
     parts: int = 16,
-    least_share: float = 1e-6,
+    min_share: float = 1e-6,
     thorough: bool = True,
     pending_share: float = 0.0,
     dtype: Any = np.float64,
@@ -185,7 +185,7 @@ def case(
     levels = rng.normal(size=LEVELS)
     made["rules"] = rules = Rules(
         levels.astype(dtype), float(rng.uniform(0.2, 2.0)), window, int(repeats), 1.0,
-        least_share,
+        min_share,
         int(thorough),
         np.zeros(2 * int(window == ALL and forgetting == 1.0)), np.zeros((0, 2), dtype),
     )  # fmt: skip
@@ -211,7 +211,7 @@ def assert_same(
     for name in ("user", "item", "user shared", "item shared", "rules"):
         for field in ours[name]._fields:
             left, right = getattr(ours[name], field), getattr(theirs[name], field)
-            if field == "total":  # the reference counts anew, and has no largest change
+            if field == "total":  # the reference computes it again, and has no largest change
                 left, right = left[:1], right[:1]
             if not refreshes and field in ("last_refresh", "other_refreshes"):
                 continue
@@ -262,7 +262,7 @@ SHAPES: dict[str, Any] = {
     "repeats": st.booleans(),
     "forgetting": st.sampled_from([1.0, 0.9, 0.3]),
     "parts": st.integers(1, 5),
-    "least_share": st.sampled_from([1e-6, 1e-2]),
+    "min_share": st.sampled_from([1e-6, 1e-2]),
     "thorough": st.booleans(),
     "features": st.sampled_from([None, "given", "implicit"]),
 }
@@ -291,7 +291,7 @@ def test_float32_storage_is_float64_but_for_its_digits(rng: np.random.Generator)
 def test_a_row_is_refreshed_several_times_over(
     times: int, thorough: bool, rng: np.random.Generator
 ) -> None:
-    made = case(rng, n=(1, 30), offsets=True, scales=True, thorough=thorough, least_share=0.05)
+    made = case(rng, n=(1, 30), offsets=True, scales=True, thorough=thorough, min_share=0.05)
     ours, theirs = copied(made), copied(made)
     arguments = [ours[name] for name in ("user", "item", "user shared", "rules")]
     memory = filled(scratch(ours["user"], ours["user shared"]))
@@ -614,8 +614,8 @@ def test_a_row_knows_how_many_ratings_its_faded_ones_are_worth(rng: np.random.Ge
 
 
 def test_a_row_keeps_its_likeliest_communities(rng: np.random.Generator) -> None:
-    made = case(rng, communities=5, parts=2, least_share=0.0)
-    every = case(np.random.default_rng(20240229), communities=5, least_share=0.0)
+    made = case(rng, communities=5, parts=2, min_share=0.0)
+    every = case(np.random.default_rng(20240229), communities=5, min_share=0.0)
     rows = {"user": np.arange(9), "item": np.array([], np.int64)}
     few, _ = refresh_both_ways(made, rows)
     whole, _ = refresh_both_ways(every, rows)
@@ -631,7 +631,7 @@ def test_a_row_keeps_its_likeliest_communities(rng: np.random.Generator) -> None
 def test_a_row_weighs_all_communities_when_its_ratings_have_grown_by_half(
     rng: np.random.Generator,
 ) -> None:
-    made = case(rng, thorough=False, least_share=0.9)
+    made = case(rng, thorough=False, min_share=0.9)
     rows = {"user": np.arange(7), "item": np.array([], np.int64)}
     made["user"].count[:] = 10
     made, _ = refresh_both_ways(made, rows)

@@ -139,9 +139,8 @@ def both(form: str, given_arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: float) -> None:
     for name in OUTPUTS:
-        largest = (
-            1.0 if name == "features.information" else np.abs(theirs[name]).max()
-        )  # 1 less what is not told
+        # Information weights are at most 1.
+        largest = 1.0 if name == "features.information" else np.abs(theirs[name]).max()
         np.testing.assert_allclose(
             ours[name], theirs[name], rtol=tolerance, atol=tolerance * largest, err_msg=name
         )

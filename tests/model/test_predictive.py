@@ -176,9 +176,9 @@ def test_newcomers_like_a_typical_rating_differ_in_their_mean_alone(
     rows = with_stranger(side, features)
     ratings = with_stranger(side, features, counts)
     here = slice(side.n_rows, side.n_rows + 3)
-    told = regression.coefficients[:2]
-    left = side.factor_means - regression.design.matrix.toarray()[:, :2] @ told
-    expected = features.toarray() @ told + np.average(left, axis=0, weights=counts)
+    known = regression.coefficients[:2]
+    left = side.factor_means - regression.design.matrix.toarray()[:, :2] @ known
+    expected = features.toarray() @ known + np.average(left, axis=0, weights=counts)
     np.testing.assert_allclose(ratings.mean[here][:, layout.free], expected, rtol=1e-10)
     assert not np.allclose(rows.mean[here], ratings.mean[here])
     for found in (rows, ratings):  # the others are what they are

@@ -144,10 +144,10 @@ def test_what_v_is_uncertain_by_reaches_rows_as_draws_say(rng):
     S = np.linalg.inv(P + half @ half.T)
     c, n = 0.7, 400_000
     held, given, information = reference.with_leverage(S, P, c, 1)
-    said = np.sqrt(c) * rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(np.linalg.inv(P)).T
-    a = said @ (S @ P).T + rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(S).T
+    shift = np.sqrt(c) * rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(np.linalg.inv(P)).T
+    a = shift @ (S @ P).T + rng.normal(size=(n, ORDER)) @ np.linalg.cholesky(S).T
     np.testing.assert_allclose(held[0], a.T @ a / n, atol=0.01 * np.abs(held).max())
-    left = a - said
+    left = a - shift
     drawn = float(np.einsum("ni,ij,nj->", left, P, left) / n)
     assert np.trace(P @ given[0]) + ORDER * information * c == pytest.approx(drawn, rel=0.01)
 
@@ -239,8 +239,8 @@ def test_features_that_are_copies_are_factorised_in_double_precision(rng):
     design = Design.of({"same": np.tile(column, 30)}, np.float32)
     way = ridge.Direct(design)
     way._dtype = np.dtype(np.float32)
-    start, said = np.zeros((30, 1)), np.zeros((40, 1))
-    found = ridge.solved(design, column, np.array([1e-2]), start, said, way)
+    start, shift = np.zeros((30, 1)), np.zeros((40, 1))
+    found = ridge.solved(design, column, np.array([1e-2]), start, shift, way)
     np.testing.assert_allclose(design.matrix @ found, column, rtol=1e-3, atol=1.0)
 
 
@@ -252,8 +252,8 @@ def test_no_other_precision_raises_the_bound(widths, rng, monkeypatch):
     design = any_design(rng, 40, widths)
     communities = any_communities(rng, 1, ORDER, tied=True)
     communities = replace(communities, mean=np.zeros((1, ORDER)))
-    said = design.matrix @ (rng.normal(size=(sum(widths), ORDER)) / np.sqrt(sum(widths)))
-    targets, information = said + rng.normal(size=(40, ORDER)), rng.uniform(0.2, 1.0, 40)
+    shift = design.matrix @ (rng.normal(size=(sum(widths), ORDER)) / np.sqrt(sum(widths)))
+    targets, information = shift + rng.normal(size=(40, ORDER)), rng.uniform(0.2, 1.0, 40)
 
     def under(precision: np.ndarray) -> Regression:
         found = start.with_precision(precision, information, start.known(information))

@@ -137,13 +137,13 @@ def test_features_come_before_with_or_after_the_ratings(world, fitted):
 
 
 def test_a_stream_meets_newcomers_with_their_features(world, fitted):
-    told, untold = (deepcopy(fitted), deepcopy(fitted))
-    told.partial_fit(**world.later)
-    first = told.predict(world.new[0][:1], world.new[1][:1])
-    forecasts = told.predict_then_learn(world.new)
+    with_features, without = (deepcopy(fitted), deepcopy(fitted))
+    with_features.partial_fit(**world.later)
+    first = with_features.predict(world.new[0][:1], world.new[1][:1])
+    forecasts = with_features.predict_then_learn(world.new)
     assert forecasts[0] == pytest.approx(first[0])
     assert rmse(world.new[2], forecasts) < 0.8 * rmse(
-        world.new[2], untold.predict_then_learn(world.new)
+        world.new[2], without.predict_then_learn(world.new)
     )
 
 
@@ -234,14 +234,14 @@ def test_a_visitor_is_what_the_user_with_the_same_ratings_and_features_is(world,
     for user in (0, 7, 50):
         mine = users == user
         pairs = list(zip(items[mine].tolist(), ratings[mine].tolist(), strict=True))
-        told = fitted.fold_in(pairs, features=world.users[user])
+        with_features = fitted.fold_in(pairs, features=world.users[user])
         np.testing.assert_allclose(
-            told.predict(everything), fitted.predict(user, everything), atol=0.02
+            with_features.predict(everything), fitted.predict(user, everything), atol=0.02
         )
-        untold = fitted.fold_in(pairs[:1])
+        without = fitted.fold_in(pairs[:1])
         asked = fitted.fold_in(pairs[:1], features=world.users[user])
         actual = world.table[user, everything]
-        assert rmse(actual, asked.predict(everything)) < rmse(actual, untold.predict(everything))
+        assert rmse(actual, asked.predict(everything)) < rmse(actual, without.predict(everything))
 
 
 def test_a_visitor_follows_the_model_with_what_was_told(world, model):
@@ -257,13 +257,13 @@ def test_a_visitor_follows_the_model_with_what_was_told(world, model):
 def test_what_visitors_think_of_new_items_is_told_by_the_features_of_these(world, model):
     users, items, ratings = world.old
     late = np.arange(N_ITEMS - NEW_ITEMS, N_ITEMS)
-    squares = {"information": [], "untold": []}
+    squares = {"information": [], "without": []}
     visits = {}
     for user in range(20):
         mine = users == user
         visits[user] = list(zip(items[mine].tolist(), ratings[mine].tolist(), strict=True))
         guess = model.fold_in(visits[user]).predict(late)
-        squares["untold"].append((guess - world.table[user, late]) ** 2)
+        squares["without"].append((guess - world.table[user, late]) ** 2)
         assert np.ptp(guess) == 0.0
     model.partial_fit(item_features=world.later["item_features"])
     for user, pairs in visits.items():
@@ -273,7 +273,7 @@ def test_what_visitors_think_of_new_items_is_told_by_the_features_of_these(world
         knows = model.fold_in([*pairs, (int(late[0]), float(world.table[user, late[0]]))])
         assert np.abs(knows.predict(late) - guess).max() > 1e-4  # to have rated one tells, too
     error = {name: np.sqrt(np.mean(each)) for name, each in squares.items()}
-    assert error["information"] < 0.8 * error["untold"]
+    assert error["information"] < 0.8 * error["without"]
 
 
 def test_a_visitor_may_be_known_by_features_alone(world, model):
@@ -435,10 +435,10 @@ def test_values_that_are_missing_constant_or_new_are_no_danger(world):
 
 def test_ten_times_more_features_than_rows_are_no_danger_online(world):
     empty = np.random.default_rng(5).normal(size=(N_USERS, 10 * N_USERS))
-    told = HeMF(**FAST).fit(world.old, user_features=empty).partial_fit(world.new)
+    with_features = HeMF(**FAST).fit(world.old, user_features=empty).partial_fit(world.new)
     plain = HeMF(**FAST).fit(world.old).partial_fit(world.new)
     everyone = (*grid(world), world.table.ravel())
-    assert world.error(told, everyone) < 1.05 * world.error(plain, everyone)
+    assert world.error(with_features, everyone) < 1.05 * world.error(plain, everyone)
 
 
 def test_columns_of_features_cannot_be_called_what_ratings_make(world):

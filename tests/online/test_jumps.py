@@ -21,7 +21,7 @@ WINDOWS = [ALL, 3, 0]
 
 
 def state_of(window: int, **options: Any) -> OnlineState:
-    """A small state that has settled, and remembers ratings to judge by."""
+    """A small converged state, with ratings to judge jumps by."""
     state = adopted(planted(np.random.default_rng(0), SETTINGS[3]), window=window, **options)
     for _ in range(5):
         pass_over(state)

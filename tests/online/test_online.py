@@ -105,11 +105,11 @@ def test_a_batch_of_everything_is_one_sweep_with_hyper_parameters_and_moves(
     setting: Setting,
 ) -> None:
     rng = np.random.default_rng(0)
-    settled = replace(planted(rng, setting), seeded_at=0, sweeps=1)
+    converged = replace(planted(rng, setting), seeded_at=0, sweeps=1)
     options = fit_with(setting, schedule=AT_ONCE)
     for _ in range(3):
-        sweep(settled, options, rng)
-    online = adopted(settled)
+        sweep(converged, options, rng)
+    online = adopted(converged)
     state = replace(as_batch(online), seeded_at=0, sweeps=1)
     absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
@@ -190,7 +190,7 @@ def arrive(rng: np.random.Generator, state: OnlineState, n: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_refreshing_any_rows_raises_the_bound(setting: Setting, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    state = learner(rng, setting, communities=(4, 3), options={"least_share": 1e-14})
+    state = learner(rng, setting, communities=(4, 3), options={"min_share": 1e-14})
     first = Climb(state).value
     for _ in range(3):
         climb = Climb(state)
@@ -213,7 +213,7 @@ def test_shared_parameters_raise_the_bound_once_rows_are_up_to_date(
 ) -> None:
     rng = np.random.default_rng(seed)
     start = planted(rng, setting, users=(8, 6), items=(7, 5), spread=0.3)
-    state = adopted(start, least_share=1e-14)
+    state = adopted(start, min_share=1e-14)
     climb = Climb(state)
     for _ in range(3):
         for name in SIDES:
@@ -232,7 +232,7 @@ def test_shared_parameters_raise_the_bound_once_rows_are_up_to_date(
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_passes_over_everything_climb(setting: Setting) -> None:
     rng = np.random.default_rng(4)
-    state = learner(rng, setting, communities=(3, 3), options={"least_share": 1e-14})
+    state = learner(rng, setting, communities=(3, 3), options={"min_share": 1e-14})
     climb = Climb(state)
     first = climb.value
     for _ in range(6):
@@ -254,7 +254,7 @@ def in_range(state: OnlineState) -> OnlineState:
 def test_small_batches_climb(setting: Setting, thorough: bool, seed: int) -> None:
     """σ² and noise scales too, though most rows have not been refreshed for long."""
     rng = np.random.default_rng(seed)
-    options = {"least_share": 1e-14, "thorough": thorough}
+    options = {"min_share": 1e-14, "thorough": thorough}
     state = learner(rng, setting, communities=(3, 3), options=options)
     climb = Climb(in_range(state))
     for _ in range(20):
@@ -272,7 +272,7 @@ def test_small_batches_climb(setting: Setting, thorough: bool, seed: int) -> Non
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_climbs(setting: Setting, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    options = {"least_share": 1e-14, "thorough": False}
+    options = {"min_share": 1e-14, "thorough": False}
     state = learner(rng, setting, communities=(3, 3), options=options)
     climb = Climb(in_range(state))
     for _ in range(20):
@@ -286,7 +286,7 @@ def test_a_stream_climbs(setting: Setting, seed: int) -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_noise_and_its_scales_climb_wherever_rows_are(setting: Setting) -> None:
     rng = np.random.default_rng(7)
-    state = in_range(learner(rng, setting, communities=(3, 3), options={"least_share": 1e-14}))
+    state = in_range(learner(rng, setting, communities=(3, 3), options={"min_share": 1e-14}))
     for _ in range(5):
         arrive(rng, state, 6)
         for name in rng.choice(SIDES, 3):
@@ -331,7 +331,7 @@ def test_statistics_are_what_rows_have_given_whatever_happened(
     setting: Setting, window: int
 ) -> None:
     rng = np.random.default_rng(12)
-    options = {"thorough": False, "least_share": 1e-2, "most_parts": 2, "refresh": 0.5}
+    options = {"thorough": False, "min_share": 1e-2, "max_parts": 2, "refresh": 0.5}
     state = adopted(planted(rng, setting), window=window, **options)
     state.start_scale = 0.1
     for step in range(12):

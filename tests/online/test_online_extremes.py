@@ -108,8 +108,8 @@ def test_what_is_taken_back_must_be_what_is_on_record(history, how: str) -> None
     other = 1.0 if rating != 1.0 else 2.0
     n = model.n_ratings_
     arguments = {
-        "removed": lambda said: {"removed": [(user, item, said)]},
-        "previous": lambda said: {"ratings": [(user, item, 3.0)], "previous": [said]},
+        "removed": lambda value: {"removed": [(user, item, value)]},
+        "previous": lambda value: {"ratings": [(user, item, 3.0)], "previous": [value]},
     }[how]
     if history != "full" or how == "previous":  # pairs are enough where all are kept
         with pytest.raises(DataError, match=f"not the one on record; it is {rating:g}"):

@@ -17,7 +17,16 @@ from hemf.model.regression import Logs, log_counts
 from hemf.online import features, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
-from proofs.information import PLAIN, TIED, Climb, assert_consistent, beliefs, learner, now, told
+from proofs.information import (
+    PLAIN,
+    TIED,
+    Climb,
+    assert_consistent,
+    beliefs,
+    learner,
+    now,
+    planted_features,
+)
 from proofs.learners import (
     absorb,
     adopted,
@@ -66,7 +75,7 @@ def assert_same(ours: OnlineState, theirs: BatchState, tolerance: float = 1e-8) 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize("implicit", [True, False])
 def test_a_batch_fit_is_taken_over_by_one_sweep(setting: Any, implicit: bool) -> None:
-    state = told(np.random.default_rng(0), setting, implicit=implicit)
+    state = planted_features(np.random.default_rng(0), setting, implicit=implicit)
     online = adopted(state)
     for name in SIDES:
         update_side(state, name, learn=False)
@@ -83,11 +92,11 @@ def test_a_batch_of_everything_is_one_sweep(
     if not direct:
         monkeypatch.setattr(features, "CHEAP", 0)
     rng = np.random.default_rng(1)
-    settled = replace(told(rng, setting), seeded_at=0, sweeps=1)
+    converged = replace(planted_features(rng, setting), seeded_at=0, sweeps=1)
     options = fit_with(setting, schedule=AT_ONCE)
     for _ in range(3):
-        sweep(settled, options, rng)
-    online = adopted(settled)
+        sweep(converged, options, rng)
+    online = adopted(converged)
     state = replace(now(online), seeded_at=0, sweeps=1)
     absorb(online, *pairs(online), np.full(online.n_ratings, -1))
     sweep(state, options, rng)
@@ -109,7 +118,7 @@ def test_every_block_raises_the_bound(
     if way != "exact":
         monkeypatch.setattr(features, "CHEAP", 0)
     rng = np.random.default_rng(2)
-    state = learner(rng, setting, least_share=1e-14)
+    state = learner(rng, setting, min_share=1e-14)
     climb = Climb(state)
     first = climb.value
     for _ in range(2):
@@ -143,7 +152,7 @@ def test_every_block_raises_the_bound(
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_small_batches_and_streams_climb(setting: Any) -> None:
     rng = np.random.default_rng(3)
-    state = learner(rng, setting, least_share=1e-14, thorough=False)
+    state = learner(rng, setting, min_share=1e-14, thorough=False)
     for name in SIDES:
         updates.learn_row_scales(state, name)
     absorb(state, *(part[:1] for part in pairs(state)), pairs(state)[2][:1])
@@ -170,7 +179,7 @@ def test_a_regression_is_fitted_again_as_ratings_are_learnt() -> None:
         users, items, codes = (part[again] for part in pairs(state))
         absorb(state, users, items, codes, codes)
     assert state.sides["user"].regression is not fitted
-    learnt = 300 / (states.AGAIN * state.n_ratings)
+    learnt = 300 / (states.REFIT_GROWTH * state.n_ratings)
     due_at = state.clocks.due_at["regression", "user"]
     assert state.seen < due_at <= state.seen + 300 / learnt
 
@@ -309,15 +318,17 @@ def test_beliefs_of_a_row_do_not_move_when_what_is_said_of_it_does() -> None:
 def test_newcomers_are_as_uncertain_where_c_is_not_factorised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What rows have told counts there as well: the best diagonal C for that."""
+    """Information weights count there as well: the best diagonal C for them."""
     state = learner(np.random.default_rng(11), PLAIN)
     monkeypatch.setattr(features, "CHEAP", 0)
     state.point("user")
     side = state.sides["user"]
-    design, told = side.regression.design, side.regression.information
-    assert told.mean() < 0.95
+    design, information = side.regression.design, side.regression.information
+    assert information.mean() < 0.95
     X = design.matrix.toarray()
-    inverse = (told[:, None] * X**2).sum(axis=0) + design.by_column(side.regression.precision)
+    inverse = (information[:, None] * X**2).sum(axis=0) + design.by_column(
+        side.regression.precision
+    )
     x = csr_array(X[:1, :2])
     found = side.online_shift.solver.variance(csr_array(X[:1]), side.regression.precision)
     assert found[0] == pytest.approx(X[0] ** 2 @ (1.0 / inverse), rel=1e-9)

@@ -62,7 +62,7 @@ def adopted(state: BatchState, *, window: int = ALL, **options: Any) -> OnlineSt
         sessions = state.ratings.sessions.of_ratings[name]
         lists[name] = part.indptr, part.indices, book.codes(values), sessions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hemf.online.state.ENOUGH", 0.0)
+        patch.setattr("hemf.online.state.SCARCE", 0.0)
         online = start.take_over(
             state.copy(), lists, book,
             OnlineOptions(window=window, **{**EXACT, **options}),
@@ -173,7 +173,7 @@ def test_a_batch_of_everything_is_one_sweep_with_moods(setting: Setting) -> None
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_update_lowers_the_bound(setting: Setting, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    state = adopted(moody(rng, setting), least_share=1e-14, thorough=False)
+    state = adopted(moody(rng, setting), min_share=1e-14, thorough=False)
     for name in SIDES:
         updates.learn_row_scales(state, name)
     climb = Climb(state)
@@ -299,7 +299,7 @@ def test_new_changed_and_late_ratings_leave_all_in_order(seed: int) -> None:
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
     absorb(state, *(c[half[1]] for c in (users, items, codes)), np.full(12, -1), times[half[1]])
     assert state.total[0] == pytest.approx(state.squared_error, rel=1e-9)
-    # Some are given anew at another time, by stream and by batch, and some taken back.
+    # Some are given again at another time, by stream and by batch, and some taken back.
     other = codes[::-1].copy()
     predict_then_learn(state, users[:4], items[:4], other[:4], times[:4] + 500)
     absorb(state, users[4:8], items[4:8], other[4:8], codes[4:8], times[4:8] + 500)

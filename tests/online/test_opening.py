@@ -145,7 +145,7 @@ def test_what_more_ratings_show_is_learnt(
 
     with_opening = error()
     monkeypatch.setattr(steps, "GROWTH", np.inf)
-    monkeypatch.setattr(states, "ENOUGH", 0.0)
+    monkeypatch.setattr(states, "SCARCE", 0.0)
     without = error()
     assert with_opening < 0.8  # the noise alone has 0.7
     assert with_opening < 0.9 * without

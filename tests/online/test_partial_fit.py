@@ -676,7 +676,7 @@ LATER = {
     ],
     ids=str,
 )
-@pytest.mark.parametrize("n", [7, 195])  # a stream from nothing begins anew at 200
+@pytest.mark.parametrize("n", [7, 195])  # a stream without a fit restarts at 200
 def test_forecasts_do_not_depend_on_what_comes_later(history, start, settings, n):
     first = stream(0, n)
     forecasts = {}

@@ -85,7 +85,7 @@ def test_tidying_up_raises_the_bound(setting: Setting, seed: int) -> None:
     # Rows of one kind, dealt at random to four communities: these are alike.
     state = learner(
         np.random.default_rng(seed), setting, users=30, communities=(4, 3),
-        options={"least_share": 1e-14},
+        options={"min_share": 1e-14},
     )  # fmt: skip
     fewer = 0
     for name in SIDES:
@@ -159,7 +159,7 @@ def test_communities_that_differ_are_left_alone() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_an_empty_community_goes_and_the_others_stay(setting: Setting) -> None:
-    state = adopted(planted(np.random.default_rng(6), setting), least_share=1e-14)
+    state = adopted(planted(np.random.default_rng(6), setting), min_share=1e-14)
     away(state, "user", 2)
     assert state.stores["user"].size[2] < EMPTY
     before = total(state)

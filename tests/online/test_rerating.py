@@ -156,11 +156,11 @@ def test_ratings_that_turn_to_another_scale_are_warned_of_once(one_by_one: bool)
         for _ in range(5):
             users, items, values = table.batch(300)
             learn((users, items, 20.0 * values))
-    told = [w for w in caught if w.category is StreamWarning]
-    assert len(told) == 1
-    assert told[0].filename == __file__
-    assert "root mean squared error" in str(told[0].message)
-    assert "at best" in str(told[0].message)
+    issued = [w for w in caught if w.category is StreamWarning]
+    assert len(issued) == 1
+    assert issued[0].filename == __file__
+    assert "root mean squared error" in str(issued[0].message)
+    assert "at best" in str(issued[0].message)
 
 
 def test_damaged_sums_are_warned_of() -> None:

@@ -46,7 +46,7 @@ def loaded(model: HeMF, folder: Path) -> HeMF:
 
 
 def go_on(model: HeMF) -> np.ndarray:
-    """Everything that can happen to a model, and what it foretold meanwhile."""
+    """Everything that can happen to a model, and what it predicted meanwhile."""
     forecasts = model.predict_then_learn(stream(7, 60, users=20, items=12))
     model.partial_fit([*MORE, ("u1", "i5", 2.0)])
     model.partial_fit(removed=[("eve", "tea", 1.0)])
@@ -287,7 +287,7 @@ ENTRIES = {
     "no options": entry("options", value={}),
     "another window": entry("options", "window", value=-1),
     "a window below all": entry("options", "window", value=-2),
-    "no parts": entry("options", "most_parts", value=0),
+    "no parts": entry("options", "max_parts", value=0),
     "evb in a way unheard of": entry("options", "evb", value="guess"),
     "infinite refresh": entry("options", "refresh", value={"float": "inf"}),
     "refreshed in words": entry("clocks", "last", "prior/user", value="often"),
@@ -314,14 +314,14 @@ def test_entries_that_cannot_be_are_a_model_file_error(wrong, files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         (("options", "forgetting"), "lack forgetting"),
         (("options", "window"), "lack window"),
         (("rng",), "state of the random generator is not there"),
     ],
 )
-def test_what_is_missing_is_named(place, said, files, tmp_path):
+def test_what_is_missing_is_named(place, message, files, tmp_path):
     def without(text: bytes) -> bytes:
         manifest = json.loads(text)
         inside = manifest["online"]
@@ -331,7 +331,7 @@ def test_what_is_missing_is_named(place, said, files, tmp_path):
         return json.dumps(manifest).encode()
 
     path = rewritten(files["full"], tmp_path / "damaged", {MANIFEST: without})
-    with pytest.raises(ModelFileError, match=said):
+    with pytest.raises(ModelFileError, match=message):
         HeMF.load(path)
 
 
@@ -361,10 +361,10 @@ def test_a_copy_is_a_model_of_its_own(history, start, copied, tmp_path):
     twin = copied(model)
     np.testing.assert_array_equal(everything(twin), before)
     assert content(twin, tmp_path) == kept
-    foretold = go_on(twin)
+    predicted = go_on(twin)
     assert content(model, tmp_path) == kept
     np.testing.assert_array_equal(everything(model), before)
-    np.testing.assert_array_equal(go_on(model), foretold)
+    np.testing.assert_array_equal(go_on(model), predicted)
     np.testing.assert_array_equal(everything(twin), everything(model))
     assert content(twin, tmp_path) == content(model, tmp_path)
     assert_consistent(twin)

@@ -22,7 +22,7 @@ PLAIN = Setting(tied_users=True, tied_items=True)
 GIVEN = 2  # columns
 
 
-def told(
+def planted_features(
     rng: np.random.Generator, setting: Setting, *, implicit: bool = True, **shape: Any
 ) -> BatchState:
     """Ratings by planted communities of rows with features, after a few sweeps."""
@@ -42,7 +42,7 @@ def told(
 def learner(rng: np.random.Generator, setting: Setting, **options: Any) -> OnlineState:
     """A state that has gone on from such ratings."""
     implicit = options.pop("implicit", True)
-    return adopted(told(rng, setting, implicit=implicit), **options)
+    return adopted(planted_features(rng, setting, implicit=implicit), **options)
 
 
 def now(state: OnlineState) -> BatchState:
@@ -75,9 +75,9 @@ def beliefs(state: OnlineState) -> dict[str, slow_bound.Belief]:
         given = np.einsum("id,idjk->ijk", rows.share, rows.covariance)
         moved = np.where(here[:, None, None], given - S + c * S, 0.0)
         share = np.where(here, store.information, 0.0)
-        told = slow_bound.Information(np.where(here, store.leverage, 0.0), S, moved, share)
+        information = slow_bound.Information(np.where(here, store.leverage, 0.0), S, moved, share)
         found[name] = replace(rows, covariance=np.repeat(S[:, None], rows.share.shape[1], axis=1),
-                              told=told)  # fmt: skip
+                              information=information)  # fmt: skip
     return found
 
 

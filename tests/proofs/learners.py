@@ -24,7 +24,7 @@ from hemf.online.store import RatingBook
 from proofs import slow_bound
 from proofs.problems import OTHER, Setting, fit_with, problem, rows_of, tables, update_rows
 
-EXACT: dict[str, Any] = {"thorough": True, "least_share": 1e-6, "most_parts": 16}
+EXACT: dict[str, Any] = {"thorough": True, "min_share": 1e-6, "max_parts": 16}
 """No shortcuts: what is left out is what batch kernels leave out."""
 SETTINGS = [
     Setting(),
@@ -53,7 +53,7 @@ def adopted(state: BatchState, *, window: int = ALL, seed: int = 0, **options: A
         values = np.float32(part.values * state.unit + CENTRE)
         lists[name] = part.indptr, part.indices, book.codes(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(states, "ENOUGH", 0.0)  # as it is, however few ratings there are
+        patch.setattr(states, "SCARCE", 0.0)  # as it is, however few ratings there are
         online = start.take_over(
             state.copy(),
             lists,
@@ -257,7 +257,7 @@ def planted(
 def batch_of(
     rng: np.random.Generator, state: OnlineState, n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct pairs that are rated, anew or for the first time, and some rows nobody knew."""
+    """Distinct pairs that are rated, again or for the first time, and some rows nobody knew."""
     for name in SIDES:
         states.add_new_rows(state, name, int(rng.integers(0, 2)))
     shape = [state.stores[name].n_rows for name in SIDES]

@@ -38,7 +38,7 @@ class Information:
     moved: np.ndarray
     """What following V adds to it, (rows, order, order)."""
     share: np.ndarray
-    """w_i, (rows,), how much ratings have told of each row."""
+    """w_i, the information weight of each row, (rows,)."""
 
     @classmethod
     def of(cls, leverage: np.ndarray, P: np.ndarray, S: np.ndarray) -> Information:
@@ -64,7 +64,7 @@ class Belief:
     """m_id, (rows, D, order)."""
     covariance: np.ndarray
     """S_id, (rows, D, order, order); with features, given V."""
-    told: Information | None = None
+    information: Information | None = None
     """How rows follow V; None without features."""
 
     def ordered(self, order: np.ndarray) -> Belief:
@@ -131,8 +131,10 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
         return found
     if not setting.coupled:  # one mean for all communities, of one Σ
         found = replace(found, mean=np.repeat(side.factor_means[:, None], count, axis=1))
-    told = Information.of(side.regression.leverage, used.precision[0], found.covariance[:, 0])
-    return replace(found, told=told)
+    information = Information.of(
+        side.regression.leverage, used.precision[0], found.covariance[:, 0]
+    )
+    return replace(found, information=information)
 
 
 def terms(
@@ -167,7 +169,7 @@ def total(
 
 
 def covariance_among(side: Side) -> np.ndarray:
-    """C under the present λ_b, for what it is told of each row."""
+    """C under the present λ_b, for the information weights of the rows."""
     assert side.regression is not None
     design = side.regression.design
     X = design.matrix.toarray()
@@ -191,13 +193,15 @@ def uncertain_shifts(side: Side, among: np.ndarray, rows: Belief) -> tuple[float
     was then, Σ = P⁻¹ and Q today's, it is linear in Q as far as both roots of Σ⁻¹ go along:
     c tr(Q S P S) - c tr(Q S) - c tr(P S) + c L, which for Q = P is just that.
     """
-    told, Q, order = rows.told, side.communities.precision[0], side.layout.order
-    assert told is not None
+    information, Q, order = rows.information, side.communities.precision[0], side.layout.order
+    assert information is not None
     assert side.regression is not None
     X = side.regression.design.matrix.toarray()
-    np.testing.assert_allclose(told.leverage, np.diag(X @ among @ X.T), rtol=1e-6, atol=1e-9)
-    moving = np.sum(Q * (told.moved - told.leverage[:, None, None] * told.covariance))
-    return -0.5 * float(moving), -0.5 * order * float(told.leverage @ told.share)
+    np.testing.assert_allclose(information.leverage, np.diag(X @ among @ X.T), rtol=1e-6, atol=1e-9)
+    moving = np.sum(
+        Q * (information.moved - information.leverage[:, None, None] * information.covariance)
+    )
+    return -0.5 * float(moving), -0.5 * order * float(information.leverage @ information.share)
 
 
 def coefficients_divergence(side: Side, among: np.ndarray, *, at_zero: bool = False) -> float:
@@ -254,9 +258,9 @@ def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
 
 def with_moved(rows: Belief) -> Belief:
     """What rows believe of a_i whatever V is."""
-    if rows.told is None:
+    if rows.information is None:
         return rows
-    return replace(rows, covariance=rows.covariance + rows.told.moved[:, None])
+    return replace(rows, covariance=rows.covariance + rows.information.moved[:, None])
 
 
 def scales(noise: NoiseScales, rows: Sparse) -> float:

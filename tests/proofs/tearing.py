@@ -62,7 +62,7 @@ def cases() -> list[tuple[str, Any]]:
 
 @dataclass
 class Trial:
-    """A model, and what it has been told so far."""
+    """A model, and the ratings that it has learnt so far."""
 
     name: str
     history: Any

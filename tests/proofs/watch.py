@@ -19,7 +19,7 @@ class Watched:
         self.beliefs: dict[str, slow_bound.Belief] = {}
         self.errors: dict[str, np.ndarray] = {}
         """Σ_j υ_j E(r_ij - a·b)² of every row, at its side's last row update."""
-        self.told: dict[str, np.ndarray] = {}
+        self.information: dict[str, np.ndarray] = {}
         """What ratings tell of every row of a side with features, by then."""
         self.credited: set[str] = set()
         """Sides that were merged since their last row update."""
@@ -41,7 +41,7 @@ class Watched:
         The best q_i(d) is a softmax, whose value is the log of its normaliser; without the k
         communities whose share is below 1e-6 that is ln(1 - k·1e-6) less at worst.
         """
-        used, self.errors[name], self.told[name] = update_rows(
+        used, self.errors[name], self.information[name] = update_rows(
             self.state, name, self.setting, hold=hold
         )
         self.beliefs[name] = slow_bound.belief(self.state, name, self.setting, used)
@@ -57,7 +57,7 @@ class Watched:
         """Learn C and λ_b of a side, whose rows are fresh, and update these; see `update_rows`."""
         side = self.state.sides[name]
         assert side.regression is not None
-        learn_features(side, self.told[name], move=True)
+        learn_features(side, self.information[name], move=True)
         self.among[name] = slow_bound.covariance_among(side)
         return self.update_rows(name)
 

@@ -45,11 +45,11 @@ def pairs(part=HELD) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_has_the_mean_and_standard_deviation_of_predict(stars):
-    said = stars.predict_distribution(*pairs())
+    predicted = stars.predict_distribution(*pairs())
     mean, std = stars.predict(*pairs(), return_std=True)
-    np.testing.assert_array_equal(said.mean, mean)
-    np.testing.assert_array_equal(said.std, std)
-    assert (said.freedom > 4).all()
+    np.testing.assert_array_equal(predicted.mean, mean)
+    np.testing.assert_array_equal(predicted.std, std)
+    assert (predicted.freedom > 4).all()
 
 
 def test_ratings_of_a_row_whose_noise_is_uncertain_are_students(rng):
@@ -88,7 +88,7 @@ def test_tails_are_heavier_the_fewer_ratings_tell_of_a_row(measured):
     order = np.argsort(counts)
     assert (np.diff(scales.inverse_spread[order]) <= 0).all()
     users, items = pairs()
-    said = measured.predict_distribution(users, items)
+    predicted = measured.predict_distribution(users, items)
     taste = measured.predict(users, items, return_std=True, include_noise=False)[1]
     shapes = [
         measured.state_.sides[side].noise_scales.shape[measured._model.rows(side, ids)]
@@ -96,17 +96,17 @@ def test_tails_are_heavier_the_fewer_ratings_tell_of_a_row(measured):
     ]
     assert np.isinf(measured.tail_freedom_)
     spread = np.prod([(a - 1) / (a - 2) for a in shapes], axis=0)
-    share = 1 - (taste / said.std) ** 2
-    np.testing.assert_allclose(said.freedom, 4 + 2 / (share**2 * (spread - 1)), rtol=1e-6)
+    share = 1 - (taste / predicted.std) ** 2
+    np.testing.assert_allclose(predicted.freedom, 4 + 2 / (share**2 * (spread - 1)), rtol=1e-6)
 
 
 def test_heavy_tails_are_found_and_said(rng):
     heavy = DATA.ratings + 0.3 * rng.standard_t(2.5, DATA.ratings.size)
     model = fitted(heavy, noise_scales=None, rating_range=None)
     assert 5 <= model.tail_freedom_ < 12
-    said = model.predict_distribution(*pairs())
-    normal = judge(heavy[HELD], type(said)(said.mean, said.std))
-    assert judge(heavy[HELD], said).nlpd < normal.nlpd
+    predicted = model.predict_distribution(*pairs())
+    normal = judge(heavy[HELD], type(predicted)(predicted.mean, predicted.std))
+    assert judge(heavy[HELD], predicted).nlpd < normal.nlpd
 
 
 def test_tails_are_of_the_model_as_it_is(rng):
@@ -133,9 +133,9 @@ def test_columns_are_the_levels_seen(stars):
     assert odds.shape == (HELD.size, 5)
     assert (odds >= 0).all()
     np.testing.assert_allclose(odds.sum(axis=1), 1.0, rtol=1e-12)
-    said = stars.predict_distribution(*pairs())
+    predicted = stars.predict_distribution(*pairs())
     at_least_4 = odds[:, stars.levels_ >= 4].sum(axis=1)
-    np.testing.assert_allclose(at_least_4, 1 - said.below(3.5), atol=1e-12)
+    np.testing.assert_allclose(at_least_4, 1 - predicted.below(3.5), atol=1e-12)
 
 
 def test_levels_are_as_frequent_as_they_are_said_to_be(stars):
@@ -150,8 +150,8 @@ def test_levels_are_as_frequent_as_they_are_said_to_be(stars):
 def test_levels_may_be_given(measured):
     odds = measured.predict_proba(*pairs(), levels=[0, 3.5, 4])
     assert odds.shape == (HELD.size, 3)
-    said = measured.predict_distribution(*pairs())
-    np.testing.assert_allclose(odds[:, 0], said.below(1.75), atol=1e-12)
+    predicted = measured.predict_distribution(*pairs())
+    np.testing.assert_allclose(odds[:, 0], predicted.below(1.75), atol=1e-12)
 
 
 def test_measurements_have_no_levels_of_their_own(measured):
@@ -201,10 +201,10 @@ def test_models_that_learn_online_have_odds(history):
         with pytest.raises(DataError, match=r"kept no ratings .* give levels"):
             model.predict_proba(*pairs())
         return
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         np.testing.assert_array_equal(model.predict_proba(*pairs()), given)
-    assert [w.category for w in told] == ([] if history == "full" else [HistoryWarning])
+    assert [w.category for w in issued] == ([] if history == "full" else [HistoryWarning])
 
 
 def test_a_model_that_was_kept_says_the_same(stars, tmp_path):
@@ -220,8 +220,8 @@ def test_the_time_of_a_rating_counts():
         (*pairs(KEPT), STARS[KEPT], times)
     )
     mean = model.predict(*pairs(KEPT), timestamps=times)
-    said = model.predict_distribution(*pairs(KEPT), timestamps=times)
-    np.testing.assert_array_equal(said.mean, mean)
+    predicted = model.predict_distribution(*pairs(KEPT), timestamps=times)
+    np.testing.assert_array_equal(predicted.mean, mean)
     assert model.predict_proba(*pairs(KEPT), timestamps=times).shape == (KEPT.size, 5)
 
 

@@ -283,8 +283,8 @@ def test_an_explanation_reads_as_a_few_lines(model):
 def test_an_explanation_is_json(model):
     for pair in (("u1", 3), ("nobody", "nothing")):
         why = model.explain(*pair, n=2)
-        told = json.loads(json.dumps(why.to_dict(), allow_nan=False))
-        assert told["mean"] == why.mean
-        assert told["from_communities"] == why.from_communities
-        assert [reason["item"] for reason in told["reasons"]] == [r.item for r in why.reasons]
+        answer = json.loads(json.dumps(why.to_dict(), allow_nan=False))
+        assert answer["mean"] == why.mean
+        assert answer["from_communities"] == why.from_communities
+        assert [reason["item"] for reason in answer["reasons"]] == [r.item for r in why.reasons]
         assert isinstance(why, Explanation)

@@ -347,7 +347,7 @@ def assert_same(visitor, twin, items) -> None:
 @SEVERAL
 @STARTS
 def test_a_visitor_is_seen_by_the_model_as_it_is(history, start):
-    """Up to 200 ratings and beyond, where a stream from nothing begins anew."""
+    """Up to 200 ratings and beyond, where a stream without a fit restarts."""
     model = started(start, history)
     visitor = model.fold_in({**LIKES, "thing3": 2.0})
     for number in range(30):

@@ -170,22 +170,24 @@ def test_what_a_view_shows_cannot_change_the_model(planted):
 
 def test_a_view_is_json(planted):
     model, groups, _ = planted
-    told = json.loads(json.dumps(model.communities("user", n=2).to_dict(labels=True)))
-    assert told["side"] == "user"
-    assert sum(entry["members"] for entry in told["communities"]) == told["rows"] == len(groups)
-    assert [len(entry["typical"]) for entry in told["communities"]] == [2, 2, 2]
-    assert len(told["divisive"][0]["ratings"]) == 3
-    assert dict(zip(told["ids"], told["labels"], strict=True)) == model.communities("user").labels
+    answer = json.loads(json.dumps(model.communities("user", n=2).to_dict(labels=True)))
+    assert answer["side"] == "user"
+    assert sum(entry["members"] for entry in answer["communities"]) == answer["rows"] == len(groups)
+    assert [len(entry["typical"]) for entry in answer["communities"]] == [2, 2, 2]
+    assert len(answer["divisive"][0]["ratings"]) == 3
+    assert (
+        dict(zip(answer["ids"], answer["labels"], strict=True)) == model.communities("user").labels
+    )
     assert "labels" not in model.communities("user").to_dict()
     json.dumps(model.communities("item").to_dict(labels=True))
 
 
 def test_a_dictionary_names_the_members_where_asked(planted):
     view = planted[0].communities("user")
-    told = json.loads(json.dumps(view.to_dict(member_ids=True)))
-    for d, entry in enumerate(told["communities"]):
+    answer = json.loads(json.dumps(view.to_dict(member_ids=True)))
+    for d, entry in enumerate(answer["communities"]):
         assert entry.pop("member_ids") == view.members(d)
-    assert told == view.to_dict()  # nothing else is different
+    assert answer == view.to_dict()  # nothing else is different
 
 
 def test_ids_of_any_type_have_a_json_form():
@@ -233,9 +235,9 @@ def test_a_cell_without_ratings_has_no_mean(planted):
     assert found.size[0, 0] == 0
     assert np.isnan(found.mean_rating[0, 0])
     assert np.isnan(found.mean_prediction[0, 0])
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert told["mean_rating"][0][0] is None
-    assert told["size"] == found.size.tolist()
+    answer = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert answer["mean_rating"][0][0] is None
+    assert answer["size"] == found.size.tolist()
 
 
 def test_nothing_learnt_is_nothing_to_view():

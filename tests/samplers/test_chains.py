@@ -151,7 +151,7 @@ def test_what_a_model_has_drawn_itself_comes_back(kind, rng):
         simple = BPMF(n_factors=4, samples=40, burn_in=40, **common)
         simple.fit(tuple(column[train] for column in data))
         assert rmse(ratings, mean) < rmse(ratings, simple.predict(users, items))
-    if kind is M3FTIB:  # which of an item's two offsets is the first one is nobody's
+    if kind is M3FTIB:  # the order of an item's two offsets is arbitrary
         drawn = [np.ptp(sample.items.vectors[:-1, :, 1], axis=1) for sample in model.samples_]
         known = model.state_.items.ids.ids.astype(int)
         assert np.corrcoef(np.mean(drawn, axis=0), np.ptp(offsets, axis=1)[known])[0, 1] > 0.95

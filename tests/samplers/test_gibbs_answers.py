@@ -87,16 +87,16 @@ def test_a_sample_takes_the_memory_of_all_its_tables():
 
 
 def test_features_that_are_factorised_anew_count_in_the_memory_that_is_asked_for(rng):
-    told, alone = (
+    with_features, alone = (
         GibbsHeMF(**QUICK, implicit_features=implicit).fit(CAFE).start_.state_
         for implicit in (True, False)
     )
     with_features, without = (
         HeMFChain(drawn_sides(state), state.noise, 1.0, rng, 1).step_bytes
-        for state in (told, alone)
+        for state in (with_features, alone)
     )
     assert without == 4 * 3 * 3**2  # S_i of three users, their offset and two factors
-    designs = [side.regression.design for side in told.sides.values()]
+    designs = [side.regression.design for side in with_features.sides.values()]
     wanted = sum(regression_bytes(design, QUICK["n_factors"]) for design in designs)
     assert with_features == without + wanted
 
@@ -193,9 +193,9 @@ def test_draws_that_are_cut_short_are_warned_of_once_for_each_side(monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         GibbsHeMF(**QUICK).fit(CAFE)
-    told = [each for each in caught if issubclass(each.category, ConvergenceWarning)]
-    assert len(told) == 2
-    assert "did not converge" in str(told[0].message)
+    issued = [each for each in caught if issubclass(each.category, ConvergenceWarning)]
+    assert len(issued) == 2
+    assert "did not converge" in str(issued[0].message)
 
 
 # -- order of ratings ----------------------------------------------------------------------------

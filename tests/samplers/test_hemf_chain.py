@@ -40,9 +40,9 @@ def side(name: str, rows: Sparse, rng: np.random.Generator, *, features: bool) -
     vectors = rng.normal(0.0, 0.3, (n, layout.total)).astype(np.float32)
     vectors[:, layout.pinned] = 1.0
     design = Design.of({"age": rng.normal(size=(n, 1)), "labels": rng.normal(size=(n, 7))})
-    told = DrawnRegression(design, np.zeros((8, ORDER)), np.ones(2)) if features else None
+    regression = DrawnRegression(design, np.zeros((8, ORDER)), np.ones(2)) if features else None
     return DrawnSide(
-        layout, rows, vectors, np.zeros(ORDER), np.eye(ORDER), PRIOR, told,
+        layout, rows, vectors, np.zeros(ORDER), np.eye(ORDER), PRIOR, regression,
         DrawnScales(np.ones(n), 10.0),
     )  # fmt: skip
 
@@ -69,11 +69,11 @@ def figures(sampler: HeMFChain) -> list[float]:
         found += [np.mean((apart @ precision * apart).sum(axis=1))]
         found += [part.weights.mean(), np.log(part.scales.shape)]
         if part.regression is not None:
-            told = part.regression
-            found += [np.mean((told.scaled @ precision * told.scaled).sum(axis=1))]
-            found += list(told.precision / told.guess)
+            regression = part.regression
+            found += [np.mean((regression.scaled @ precision * regression.scaled).sum(axis=1))]
+            found += list(regression.precision / regression.guess)
             # what features say and what is left of the rows have nothing to do with each other
-            found += [np.mean(told.shift[:, 0] * apart[:, 0] * precision[0, 0])]
+            found += [np.mean(regression.shift[:, 0] * apart[:, 0] * precision[0, 0])]
     return found
 
 
@@ -105,7 +105,7 @@ def test_with_ratings_drawn_anew_at_every_step_the_chain_walks_its_prior(
         seen.append(figures(sampler))
         errors = rng.normal(0.0, np.sqrt(sampler.variance / sampler.weights))
         values = sampler.sides["user"].rows.values - sampler.errors + errors
-        if scale is not None:  # what is behind them is drawn anew by the next step
+        if scale is not None:  # what is behind them is drawn again by the next step
             sampler._levels = scale.indices(values)
             continue
         rows = tables(values.reshape(N["user"], N["item"]))
@@ -124,7 +124,7 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     """Against the Gaussian that the formulas give, all in one matrix."""
     sampler = chain(rng)
     user, item = sampler.sides["user"], sampler.sides["item"]
-    noise, layout, told = 0.4, user.layout, user.regression
+    noise, layout, regression = 0.4, user.layout, user.regression
     user.scales.weights = rng.uniform(0.5, 2.0, N["user"])
     item.scales.weights = rng.uniform(0.5, 2.0, N["item"])
     mean, precision = rng.normal(size=ORDER), np.diag([1.0, 2.0, 3.0]) + 0.5
@@ -132,14 +132,14 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
     weight = np.outer(user.weights, item.weights) / noise
     found = []
     for _ in range(3000):
-        user.mean, user.precision, told.precision = mean, precision, blocks
+        user.mean, user.precision, regression.precision = mean, precision, blocks
         user.draw(item.vectors, weight.astype(np.float32).ravel(), rng, 1)
         drawn = user.vectors[:, layout.free].astype(np.float64)
-        found.append(np.concatenate([drawn.ravel(), told.coefficients.ravel()]))
+        found.append(np.concatenate([drawn.ravel(), regression.coefficients.ravel()]))
 
-    n, columns = N["user"] * ORDER, told.coefficients.size
+    n, columns = N["user"] * ORDER, regression.coefficients.size
     matrix, natural_mean = np.zeros((n + columns, n + columns)), np.zeros(n + columns)
-    features = told.design.matrix.toarray()
+    features = regression.design.matrix.toarray()
     for i in range(N["user"]):
         own = slice(i * ORDER, (i + 1) * ORDER)
         regressors = item.vectors[:, layout.free].astype(np.float64)
@@ -152,7 +152,7 @@ def test_rows_and_coefficients_are_drawn_from_their_joint_posterior(rng):
         design[:, n:] = -np.kron(features[i], np.eye(ORDER))
         matrix += design.T @ precision @ design
         natural_mean += design.T @ precision @ mean
-    matrix[n:, n:] += np.kron(np.diag(told.design.by_column(blocks)), precision)
+    matrix[n:, n:] += np.kron(np.diag(regression.design.by_column(blocks)), precision)
     covariance = np.linalg.inv(matrix)
     found = np.array(found)
     error = np.sqrt(np.diag(covariance) / len(found))

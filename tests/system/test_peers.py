@@ -102,12 +102,12 @@ def test_errors_are_of_clipped_predictions_and_the_mean_stands_in_for_missing_on
     runner, fake, split
 ):
     row = runner.row(fake(HONEST, say=2.5, sure=True), split)
-    told = np.array([3.0, 5.0, 2.5])  # the mean of train, the largest of train, itself
-    off = split.test[2] - told
+    forecast = np.array([3.0, 5.0, 2.5])  # the mean of train, the largest of train, itself
+    off = split.test[2] - forecast
     assert row["rmse"] == pytest.approx(np.sqrt(np.mean(off**2)))
     assert row["mae"] == pytest.approx(np.mean(np.abs(off)))
     assert row["missing"] == 1
-    assert row["nlpd"] == pytest.approx(nlpd(split.test[2], told, np.full(3, 2.0)))
+    assert row["nlpd"] == pytest.approx(nlpd(split.test[2], forecast, np.full(3, 2.0)))
     assert row["coverage90"] == 1.0
     assert row["peak_rss_mb"] > 1
     assert row["cpu_seconds"] == row["fit_cpu_seconds"] + row["predict_cpu_seconds"]

@@ -62,10 +62,10 @@ def test_the_readme_predicts_a_rating_and_how_sure_it_is():
     assert 0 < std < 2
     promised = RATING.search(code)
     assert promised, "the README does not say what to expect"
-    said, doubt = map(float, promised.groups())
-    assert std == pytest.approx(doubt, abs=0.1)
+    printed_mean, printed_std = map(float, promised.groups())
+    assert std == pytest.approx(printed_std, abs=0.1)
     # Other versions of NumPy draw other ratings from the same seed: as far off as that may be.
-    assert abs(mean - said) < 3 * doubt
+    assert abs(mean - printed_mean) < 3 * printed_std
 
 
 def test_the_example_predicts_and_recommends(tmp_path, monkeypatch, capsys):

@@ -142,7 +142,7 @@ def test_curves_that_still_fall_fast_are_let_go_on():
     assert slow.ended == BEHIND
 
 
-def test_nothing_is_told_by_errors_while_parts_are_held():
+def test_errors_do_not_count_while_parts_are_held():
     curve = Curve("rmse", patience=1, earliest=6, rival=(0.1, 30))
     assert not any(curve.stops(sweep, 1.0 + sweep) for sweep in range(1, 6))
 
@@ -166,8 +166,8 @@ def test_other_criteria_are_those_of_the_fit(ratings, by):
     model = HeMF(**QUICK, rng=0, n_jobs=1).fit(train)
     actual, mean, std = predicted(model, held)
     users, items, _ = held.triples()
-    said = model.predict_distribution(held.users.ids[users], held.items.ids[items])
-    expected = {"elbo": -model.elbo_ / train.n_ratings, "nlpd": judge(actual, said).nlpd}[by]
+    predictive = model.predict_distribution(held.users.ids[users], held.items.ids[items])
+    expected = {"elbo": -model.elbo_ / train.n_ratings, "nlpd": judge(actual, predictive).nlpd}[by]
     assert found.trials[0].score == pytest.approx(expected, rel=1e-7)
     assert found.trials[0].score != pytest.approx(nlpd(actual, mean, std), rel=1e-5)  # tails count
     assert found.trials[0].rmse == pytest.approx(rmse(*predicted(model, held)[:2]))
@@ -201,10 +201,10 @@ def test_moods_are_tried_where_there_are_times():
 
 
 def test_limits_are_kept(ratings):
-    told = []
-    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, callback=told.append)
+    reports = []
+    found = tune(ratings, fixed=QUICK, trials=2, n_jobs=1, callback=reports.append)
     assert len(found.trials) == 2
-    assert {report.planned for report in told} == {0, 1, 2}
+    assert {report.planned for report in reports} == {0, 1, 2}
     assert found.ended == "trials"
     hurried = tune(ratings, fixed=QUICK, minutes=0.0, n_jobs=1)
     assert hurried.trials[0].ended == CONVERGED  # the first is never cut

@@ -125,7 +125,7 @@ def update_side(
 
     information = update_rows()
     if features and learn_features(side, information, move=learn):
-        state.noise = max(state.noise, least_noise(state))  # scales may have lowered it
+        state.noise = max(state.noise, min_noise(state))  # scales may have lowered it
         information = update_rows()
     if side.regression is not None:
         side.regression = side.regression.with_leverage(
@@ -159,10 +159,10 @@ def _take(
 # docs/model.md#noise-variance
 def learn_noise(state: BatchState) -> None:
     """σ² = mean of τ_i υ_j E(r - a·b)²."""
-    state.noise = max(state.squared_error / state.n_ratings, least_noise(state))
+    state.noise = max(state.squared_error / state.n_ratings, min_noise(state))
 
 
-def least_noise(state: BatchState) -> float:
+def min_noise(state: BatchState) -> float:
     """Return a lower limit of σ²: `NOISE_FLOOR`, and more where weights of rows differ much.
 
     Rows of equal ratings are explained exactly: σ²/(τ_i υ_j) falls until the rounding error of

@@ -46,12 +46,12 @@ def reproduce(
     ours. The same command continues where it was stopped. Data sets that are not available are
     replaced by stand-ins, marked as such.
     """
-    from hemf.experiments.catalog import chosen
+    from hemf.experiments.catalog import select
     from hemf.experiments.plan import RESULTS, Request, Results, plan
     from hemf.experiments.report import REPORT, write_report
     from hemf.experiments.runner import run
 
-    experiments = chosen(names)
+    experiments = select(names)
     _check(folder, data)
     with output.status("reading the data"):
         planned = plan(experiments, Request(folder, quick, data, seed, splits))

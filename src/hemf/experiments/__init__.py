@@ -6,7 +6,7 @@
 """
 
 from hemf.data import datasets  # with the sets that this package adds
-from hemf.experiments.catalog import ALL, EXPERIMENTS, Experiment, Method, Part, chosen
+from hemf.experiments.catalog import ALL, EXPERIMENTS, Experiment, Method, Part, select
 from hemf.experiments.data import read_votes
 from hemf.experiments.netflix import convert_netflix, read_netflix
 
@@ -16,9 +16,9 @@ __all__ = [
     "Experiment",
     "Method",
     "Part",
-    "chosen",
     "convert_netflix",
     "datasets",
     "read_netflix",
     "read_votes",
+    "select",
 ]

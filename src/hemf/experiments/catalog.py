@@ -232,12 +232,12 @@ EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in _ENTRIES}
 """Every experiment by name, in the paper's order."""
 
 
-def chosen(names: Sequence[str]) -> list[Experiment]:
+def select(names: Sequence[str]) -> list[Experiment]:
     """Return the experiments of these names, each once; ``all`` is all of them.
 
-    >>> [experiment.name for experiment in chosen(["figure5", "table1", "figure5"])]
+    >>> [experiment.name for experiment in select(["figure5", "table1", "figure5"])]
     ['table1', 'figure5']
-    >>> chosen(["figure55"])
+    >>> select(["figure55"])
     Traceback (most recent call last):
     hemf.errors.ParameterError: no experiment is called 'figure55'; did you mean figure5, figure9?
     """

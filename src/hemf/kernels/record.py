@@ -28,9 +28,9 @@ from hemf.kernels.structures import (
     UInt16Array,
 )
 
-MOST_LEVERAGE = 0.8
+MAX_LEVERAGE = 0.8
 """Of one rating on the row that it is of; more is the work of an approximation."""
-MOST_ROUNDING = 0.1
+MAX_ROUNDING = 0.1
 """Of a leverage."""
 
 
@@ -139,7 +139,7 @@ def put_mean_without(
         vector[t] = 0.0
     precision = np.float64(own.weight[i]) * other.weight[j] / rules.noise
     rounding = ROUNDING_OF_SINGLE if mean.itemsize == 4 else ROUNDING_OF_DOUBLE
-    if precision * size * size * rounding > MOST_ROUNDING:
+    if precision * size * size * rounding > MAX_ROUNDING:
         copy_entries(mean, 0, vector, 0, n)
         return
     p = 0
@@ -154,7 +154,7 @@ def put_mean_without(
     variance = 0.0
     for t in range(n):
         variance += np.float64(mine[t]) * vector[t]
-    leverage = min(max(precision * variance, 0.0), MOST_LEVERAGE)
+    leverage = min(max(precision * variance, 0.0), MAX_LEVERAGE)
     step = precision * (value - product) / (1.0 - leverage)
     for t in range(n):
         vector[t] = mean[t] - step * vector[t]

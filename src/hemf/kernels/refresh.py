@@ -29,9 +29,9 @@ from hemf.kernels.structures import (
     Shared,
 )
 
-FORGOTTEN = 1e-12  # weight of a rating that counts no more
-LEAST_MEMBERSHIP = 1e-300  # whose logarithm is a number
-NOW_AND_THEN = 8  # refreshes of a side, in one of which a row is weighed between all communities
+MIN_FADE = 1e-12  # weight by age below which older ratings are ignored
+MIN_MEMBERSHIP = 1e-300  # so that its logarithm is finite
+ALL_COMMUNITIES_EVERY = 8  # refreshes of a side
 MAX_WEIGHT = 16.0  # of a row's ratings, as in hemf.model.rows
 
 
@@ -82,7 +82,7 @@ def gather_row(
                 gram, moment, other.weight[j] * fade, value, other.mean[j], other.second[j]
             )
             fade *= forgetting
-            if fade < FORGOTTEN:
+            if fade < MIN_FADE:
                 break
         return squares
     for low in range(begin, begin + n, memory.values.size):
@@ -96,7 +96,7 @@ def gather_row(
 
 
 @inner
-def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
+def list_candidates(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> int:
     """List the communities that are considered for a row, and return their number.
 
     These are all communities if its ratings have grown by half since all were last considered, and
@@ -104,8 +104,8 @@ def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> 
     """
     communities = shared.natural_mean.shape[0]
     grown = 2 * own.count[i] >= 3 * own.considered_count[i]
-    turn = np.int64(shared.totals[2]) % NOW_AND_THEN == 0
-    if communities > 1 and rules.thorough == 0 and not grown and not turn:
+    is_periodic = np.int64(shared.totals[2]) % ALL_COMMUNITIES_EVERY == 0
+    if communities > 1 and rules.thorough == 0 and not grown and not is_periodic:
         n = 0
         for slot in range(own.listed.shape[1]):
             if own.listed[i, slot] >= 0:
@@ -119,7 +119,7 @@ def choose(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) -> 
 
 
 @inner
-def weigh(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> int:
+def normalise_shares(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> int:
     """Turn log weights into shares of the likeliest communities; return how many are kept."""
     share, kept = memory.share, memory.kept
     top = share[0]
@@ -138,7 +138,7 @@ def weigh(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> i
                 taken = taken or kept[s] == c
             if not taken and (best < 0 or share[c] > share[best]):
                 best = c
-        if count > 0 and share[best] < rules.least_share * total:
+        if count > 0 and share[best] < rules.min_share * total:
             break
         kept[count] = best
         part += share[best]
@@ -149,7 +149,7 @@ def weigh(own: Rows, shared: Shared, rules: Rules, n: int, memory: Scratch) -> i
 
 
 @inner
-def leave(own: Rows, shared: Shared, i: int) -> None:
+def subtract_row(own: Rows, shared: Shared, i: int) -> None:
     """Subtract the contributions of a row from the statistics of its communities."""
     order = shared.free.size
     for slot in range(own.listed.shape[1]):
@@ -170,7 +170,7 @@ def leave(own: Rows, shared: Shared, i: int) -> None:
 
 
 @inner
-def enter(own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any) -> None:
+def add_share(own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any) -> None:
     """List community d with a row's share of it, and add q and q m to the community."""
     part = own.parts[i, slot]
     own.listed[i, slot] = d
@@ -183,7 +183,7 @@ def enter(own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any
 
 
 @inner
-def join(
+def add_row(
     own: Rows, shared: Shared, i: int, slot: int, d: int, q: float, y: Any, memory: Scratch
 ) -> None:
     """Add a row's contribution to community d, and to the row's second moment.
@@ -193,7 +193,7 @@ def join(
     order = y.size
     part, inverse = own.parts[i, slot], memory.inverse
     c = 0 if shared.scatter.shape[0] == 1 else d
-    enter(own, shared, i, slot, d, q, y)
+    add_share(own, shared, i, slot, d, q, y)
     p = 0
     for t in range(order):
         for u in range(t + 1):
@@ -235,7 +235,7 @@ def load_data(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
 
 
 @inner
-def factorise_under(shared: Shared, c: int, d: int, memory: Scratch) -> None:
+def factorise_for(shared: Shared, c: int, d: int, memory: Scratch) -> None:
     """Factorise a row's system under community d, in place c of the working memory."""
     order, data = shared.free.size, memory.data
     rounding = ROUNDING_OF_SINGLE if memory.moment.itemsize == 4 else ROUNDING_OF_DOUBLE
@@ -259,14 +259,14 @@ def weigh_row(own: Rows, shared: Shared, rules: Rules, i: int, memory: Scratch) 
     free, pinned = shared.free, shared.pinned
     order = free.size
     has_features = own.shift.shape[1] > 0
-    n = choose(own, shared, rules, i, memory)
+    n = list_candidates(own, shared, rules, i, memory)
     memory.considered[0] = n
     for c in range(n):
         d = memory.candidates[c]
-        factorise_under(shared, c, d, memory)
+        factorise_for(shared, c, d, memory)
         square = solve.square(memory.factors[c], memory.reciprocals[c])
         memory.share[c] = shared.log_weight[d] + memory.half_log_det[c] + 0.5 * square
-    kept = weigh(own, shared, rules, n, memory)
+    kept = normalise_shares(own, shared, rules, n, memory)
     memory.mean[:] = 0.0
     for slot in range(kept):
         c = memory.kept[slot]
@@ -297,7 +297,7 @@ def publish(
 
     ``memory.before`` is the mean that was published last.
     """
-    leave(own, shared, i)
+    subtract_row(own, shared, i)
     if rules.total.size > 0:
         error = expected_error(
             memory.before, own.second[i], squares, 1.0, memory.moment, memory.gram
@@ -315,7 +315,7 @@ def publish(
         solve.invert(memory.factors[c], memory.reciprocals[c], memory.work, memory.inverse)
         if has_features:  # the factor has been made use of
             add_row_leverage(own, shared, i, memory.factors[c], memory)
-        join(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
+        add_row(own, shared, i, slot, memory.candidates[c], q, memory.solutions[c], memory)
         for p in range(memory.extra.size if has_features else 0):
             memory.second[p] += q * memory.extra[p]
     own.entropy[i] = entropy
@@ -401,9 +401,9 @@ def contribute(
     communities = shared.natural_mean.shape[0]
     for d in range(communities):
         memory.candidates[d] = d
-        memory.share[d] = np.log(max(np.float64(own.membership[i, d]), LEAST_MEMBERSHIP))
+        memory.share[d] = np.log(max(np.float64(own.membership[i, d]), MIN_MEMBERSHIP))
         own.membership[i, d] = 0.0
-    kept = weigh(own, shared, rules, communities, memory)
+    kept = normalise_shares(own, shared, rules, communities, memory)
     away, rest = memory.mean, memory.second
     for t in range(order):
         away[t] = np.float64(own.mean[i, free[t]])
@@ -412,7 +412,7 @@ def contribute(
             away[t] -= memory.shift[t]
     for slot in range(kept):
         c = memory.kept[slot]
-        factorise_under(shared, c, c, memory)
+        factorise_for(shared, c, c, memory)
         solve.solve_backward(memory.factors[c], memory.reciprocals[c], memory.solutions[c])
     for t in range(order):
         for slot in range(kept):
@@ -453,7 +453,7 @@ def contribute(
         c = memory.kept[slot]
         q, part = memory.share[c], own.parts[i, slot]
         at = 0 if shared.scatter.shape[0] == 1 else c
-        enter(own, shared, i, slot, c, q, memory.solutions[c])
+        add_share(own, shared, i, slot, c, q, memory.solutions[c])
         for p in range(rest.size):
             part[1 + order + p] = q * (part[1 + order + p] + rest[p])
             shared.scatter[at, p] += part[1 + order + p]

@@ -15,8 +15,8 @@ from hemf.kernels.compile import inner
 from hemf.kernels.lanes import add_scaled, add_two
 from hemf.kernels.structures import LANES
 
-LEAST = 1e-30
-TOGETHER = 4  # pivots whose logarithm is taken at once
+MIN_PIVOT = 1e-30
+LOG_EVERY = 4  # pivots: the logarithm of their product is taken
 
 
 @inner
@@ -28,7 +28,7 @@ def factorise(a: Any, reciprocal: Any, rounding: float) -> float:
     """
     order, columns = a.shape
     for k in range(order):
-        reciprocal[k] = max(rounding * abs(a[k, k]), LEAST)
+        reciprocal[k] = max(rounding * abs(a[k, k]), MIN_PIVOT)
     log_det, product = 0.0, 1.0
     for k in range(order):
         if k % 2 == 1:  # of two pivots, the first has changed no row yet but that of the second
@@ -41,7 +41,7 @@ def factorise(a: Any, reciprocal: Any, rounding: float) -> float:
         a[k, k] = pivot
         reciprocal[k] = 1.0 / pivot
         product *= pivot
-        if k % TOGETHER == TOGETHER - 1:
+        if k % LOG_EVERY == LOG_EVERY - 1:
             log_det += np.log(product)
             product = 1.0
         for i in range(k + 1, order if k % 2 == 1 else 0):

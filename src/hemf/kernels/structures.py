@@ -455,7 +455,7 @@ class Rules(NamedTuple):
     """Whether a repeated rating of a pair is added to the earlier ones or replaces them."""
     renewal: float
     """Additional weight of a rating in sums of pairs that are rated repeatedly."""
-    least_share: float
+    min_share: float
     """Communities with a smaller q_i(d) are left out."""
     thorough: int
     """Consider all communities at every refresh."""

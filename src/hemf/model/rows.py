@@ -264,7 +264,7 @@ ROUNDING = 8.0  # error of sums over n ratings, in units in the last place times
 
 
 def noise_floor(weights: list[Float64Array], max_count: int, dtype: np.dtype[np.floating]) -> float:
-    """Return the limit of `least_noise`, given weights and the largest number of ratings."""
+    """Return the limit of `min_noise`, given weights and the largest number of ratings."""
     if min(float(weight.min()) for weight in weights) > MIN_WEIGHT:
         return NOISE_FLOOR
     most = math.prod(float(weight.max()) for weight in weights)

@@ -18,7 +18,7 @@ EVERY = {
     "rotation": 4.0,
     "covariance": 1.0,
     "moods": 1.0,
-    "rests": 1.0,
+    "averages": 1.0,
 }
 """Refreshes for each row of a side between two runs of a step.
 

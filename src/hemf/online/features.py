@@ -31,8 +31,8 @@ class RowFeatures:
 
     given: csr_array
     """Of the first rows, (rows, G); those after them have none."""
-    rests: tuple[UnknownFeatures, UnknownFeatures] | None = None
-    """Average effect of all features, and of those that ratings make; see the clock "rests"."""
+    averages: tuple[UnknownFeatures, UnknownFeatures] | None = None
+    """Average effect of all features, and of those that ratings make; see the clock "averages"."""
     waiting: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     """Rows that have not been refreshed yet."""
     later: dict[int, csr_array] = field(default_factory=dict)

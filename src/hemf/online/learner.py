@@ -53,7 +53,7 @@ RESTART_PASSES = 5  # over all rows, before a new state is compared with the cur
 MAX_HELD_BACK = 2000  # ratings that jumps are judged by
 SURE = 2  # passes of a state without a jump
 OPENING_PASSES = 10  # over all rows, at most, until directions that were opened pay
-AGAIN = 2.0  # of the ratings since a wider prior was rejected, until it is tried again
+RETRY_GROWTH = 2.0  # of the ratings since a wider prior was rejected, until it is tried again
 WIDEN_PASSES = 30  # over all rows, in which closed directions come back; it is judged after
 MIN_WIDEN_PASSES = 10
 # A stream that started without a fit restarts as its ratings double, until there are enough.
@@ -720,7 +720,7 @@ def widen_priors(state: OnlineState) -> bool:
     if try_jump(state, jump, passes=WIDEN_PASSES, at_least=MIN_WIDEN_PASSES):
         state.clocks.schedule("widening", None)
         return True
-    state.plan_widening(AGAIN)
+    state.plan_widening(RETRY_GROWTH)
     return False
 
 

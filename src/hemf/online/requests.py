@@ -60,19 +60,19 @@ def check_on_record(
 
     Pairs that are not listed are an error only with a full history.
     """
-    said = np.flatnonzero(~np.isnan(values))
-    if not said.size or state.window == 0:
+    with_value = np.flatnonzero(~np.isnan(values))
+    if not with_value.size or state.window == 0:
         return
-    codes = recall(state, users[said], items[said], values[said])
+    codes = recall(state, users[with_value], items[with_value], values[with_value])
     kept = np.where(codes >= 0, state.book.values[codes], np.nan)
-    given = values[said].astype(np.float64)
+    given = values[with_value].astype(np.float64)
     # What is on record may have been given, or kept, in float32.
     wrong = (codes >= 0) & (kept != given) & (kept != given.astype(np.float32))
     if state.is_complete:
         wrong |= codes < 0
     if wrong.any():
         at = int(wrong.argmax())
-        row, value = int(said[at]), float(values[said[at]])
+        row, value = int(with_value[at]), float(values[with_value[at]])
         instead = "there is none of it" if codes[at] < 0 else f"it is {kept[at]:g}"
         raise DataError(
             f"{called}: a rating of {value:g} at row {row} is not the one on record; {instead}",

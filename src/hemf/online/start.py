@@ -152,7 +152,7 @@ def take_over(
             side.moments.mean.dtype,
             sums=options.window != ALL and not buffered,
             communities=side.n_communities,
-            most=options.most_parts,
+            most=options.max_parts,
             tables=feature_tables(batch.sides, name),
         )
         store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
@@ -323,7 +323,7 @@ def begin(
         sides[name] = side = start_side(name, 0, fit, rng)
         widen(side)
         sums = is_bounded and options.buffer == 0
-        stores[name] = RowStore(side.layout, fit.dtype, sums=sums, most=options.most_parts)
+        stores[name] = RowStore(side.layout, fit.dtype, sums=sums, most=options.max_parts)
         stores[name].history = History(has_sessions=fit.moods)
     state = OnlineState(
         sides,

@@ -60,16 +60,16 @@ if TYPE_CHECKING:
 WIDE = 1.0  # variance of factors under the wide prior
 BLOCK = 1000  # ratings of a stream between updates of the communities
 MAX_ROUNDING = 1e-6  # of the total of all errors
-PLENTY = 20.0  # ratings for each unknown
+PLENTY = 20.0  # ratings for each unknown, above which they are plenty
 RENEWAL = 1.0  # of sums that began with poor factors
 CHANGE = 1.0  # refreshes of each row of the other side until one that is rated is refreshed
 PENDING_SHARE = {"user": 0.0, "item": 0.05}  # share of new ratings above which a row is refreshed
 UNLISTED = 2.0  # times as many without history: a refresh learns from these alone
 MARGIN = 0.5  # standard errors by which recent ratings must be predicted better
-ENOUGH = 3.0  # ratings for each unknown; with fewer, ratings are scarce
+SCARCE = 3.0  # ratings for each unknown, below which they are scarce
 WIDEN_GROWTH = 1.1  # of the ratings since the fit, until a wider prior is tried
-AGAIN = 0.25  # ratings learnt, for each on record, after which a regression is fitted again
-GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
+REFIT_GROWTH = 0.25  # new ratings, as a share of all, after which a regression is fitted again
+GOLDEN_RATIO = 0.5 * (np.sqrt(5.0) - 1.0)  # multiples of it, modulo one, are evenly spread
 
 
 @dataclass
@@ -163,7 +163,7 @@ class OnlineState:
     def plan_widening(self, growth: float = WIDEN_GROWTH) -> None:
         """Schedule a wider prior for when ratings have grown, if there are few for each unknown."""
         listed = self.window != 0  # sums hold nothing of directions that were closed
-        is_scarce = self.seen < ENOUGH * self.n_unknown
+        is_scarce = self.seen < SCARCE * self.n_unknown
         can = listed and self.options.evb is not None and is_scarce
         self.clocks.schedule("widening", round(growth * self.seen) + 1 if can else None)
 
@@ -314,9 +314,9 @@ class OnlineState:
         """Set the arrays of a side to those of its store."""
         side, store, features = self.sides[name], self.stores[name], self.features.get(name)
         side.moments, side.membership = store.moments, store.membership
-        if features is not None and features.rests is not None and side.regression is not None:
+        if features is not None and features.averages is not None and side.regression is not None:
             solver = variance_solver(side.regression)
-            side.online_shift = OnlineShift(store.shift, *features.rests, solver)
+            side.online_shift = OnlineShift(store.shift, *features.averages, solver)
         if side.noise_scales is not None:
             side.noise_scales = NoiseScales(side.noise_scales.prior_shape, store.shape, store.rate)
 
@@ -552,7 +552,7 @@ def rules(state: OnlineState) -> Rules:
         window=state.window,
         repeats=int(options.counts_repeats),
         renewal=float(state.renewal),
-        least_share=options.least_share,
+        min_share=options.min_share,
         thorough=int(options.thorough),
         total=state.total,
         moods=sessions(state).moods,
@@ -668,7 +668,7 @@ def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
     store, other = state.stores[name], state.stores[OTHER[name]]
     store.other_refreshes[rows] = int(other.totals[2])
     if rows.size == store.n_rows:
-        phase = (rows * GOLDEN) % 1.0 - 0.5
+        phase = (rows * GOLDEN_RATIO) % 1.0 - 0.5
         store.other_refreshes[rows] -= (phase * CHANGE * other.n_rows).astype(np.int64)
 
 
@@ -718,15 +718,18 @@ def average_effects(state: OnlineState, name: str) -> None:
     here = (store.listed >= 0).any(axis=1)
     rows = here if here.any() else slice(None)
     shift = store.shift[rows]
-    features.rests = UnknownFeatures.of(shift), UnknownFeatures.of(shift - store.base[rows])
-    state.clocks.done("rests", name)
+    features.averages = (
+        UnknownFeatures.of(shift),
+        UnknownFeatures.of(shift - store.base[rows]),
+    )
+    state.clocks.done("averages", name)
     state.sides[name].forget_stranger()
     state.point(name)
 
 
 def postpone_regression(state: OnlineState, name: str) -> None:
     """Schedule the next regression of a side."""
-    state.clocks.schedule("regression", state.seen + AGAIN * max(state.n_ratings, 1), name)
+    state.clocks.schedule("regression", state.seen + REFIT_GROWTH * max(state.n_ratings, 1), name)
 
 
 def smooth_moods(state: OnlineState, raters: Int64Array, *, learn: bool = False) -> None:

@@ -517,7 +517,7 @@ class RowStore:
     ) -> None:
         self.layout = layout
         self.sums = sums
-        self.most_parts = most
+        self.max_parts = most
         self.n_rows = 0
         self._in_use: dict[str, AnyArray] | None = None
         self._tables: _Tables | None = None
@@ -756,7 +756,7 @@ class RowStore:
                 )
                 parts[same, earlier] += parts[same, later]
                 listed[same, later] = -1
-        width = min(self.most_parts, count)
+        width = min(self.max_parts, count)
         if width > listed.shape[1]:
             wider = np.zeros((self.room, width, parts.shape[2]), parts.dtype)
             wider[:n, : parts.shape[1]] = parts

@@ -505,7 +505,7 @@ def learn_priors(state: OnlineState) -> None:
             regress_again(state, name)
             side.refresh()
         if clocks.due("prior", name):
-            if name in state.features and clocks.due("rests", name):
+            if name in state.features and clocks.due("averages", name):
                 online.average_effects(state, name)
             if state.window == 0 and clocks.due("rotation", name):
                 rotate_sums(state, name)

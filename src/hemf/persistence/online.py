@@ -69,7 +69,7 @@ def describe_online(state: OnlineState, members: Members) -> Form:
     return {
         "options": described(state.options, "online/options", members),
         "stores": {
-            side: {"most_parts": store.most_parts, "sums": store.sums}
+            side: {"max_parts": store.max_parts, "sums": store.sums}
             for side, store in state.stores.items()
         },
         "tables": tables,
@@ -221,7 +221,7 @@ def _restore_store(form: Form, name: str, sides: dict[str, Side], archive: Archi
         dtype,
         sums=sums,
         communities=side.n_communities,
-        most=int(form["most_parts"]),
+        most=int(form["max_parts"]),
         tables=tables,
     )
     of_side = {
@@ -315,20 +315,20 @@ def _restore_options(form: Form, archive: Archive) -> OnlineOptions:
         require(both, f"{name} of users and items is not there")
     options = restored(OnlineOptions, form, archive)
     limits = [limit for limit in options.max_communities.values() if limit is not None]
-    wholes = options.window, options.most_parts, options.buffer, *limits
+    wholes = options.window, options.max_parts, options.buffer, *limits
     whole = all(type(value) is int for value in wholes)
     require(whole, "an option of online learning is not a whole number")
     repeats = isinstance(options.counts_repeats, bool)
     require(repeats, "whether repeats count is neither true nor false")
     # Compiled code does not check them.
-    require(options.window >= ALL and options.most_parts >= 1, "a history is too short")
+    require(options.window >= ALL and options.max_parts >= 1, "a history is too short")
     require(options.evb in ("closed", "gradient", None), f"evb is {options.evb!r}")
-    numbers = [*options.forgetting.values(), options.least_share, options.refresh]
+    numbers = [*options.forgetting.values(), options.min_share, options.refresh]
     require(
         all(isinstance(value, int | float) for value in numbers)
         and all(0.0 < keep <= 1.0 for keep in options.forgetting.values())
         and 0.0 <= options.refresh < math.inf
-        and 0.0 <= options.least_share < 1.0,
+        and 0.0 <= options.min_share < 1.0,
         "an option of online learning is out of its range",
     )
     return options
@@ -393,8 +393,8 @@ def _describe_row_features(state: OnlineState, members: Members) -> None:
     for side, features in state.features.items():
         at = f"online/{side}/features"
         _describe_csr(features.joined(state.stores[side].n_rows), at, members)
-        assert features.rests is not None
-        for number, rest in enumerate(features.rests):
+        assert features.averages is not None
+        for number, rest in enumerate(features.averages):
             members[f"{at}-average-{number}.npy"] = rest.mean
             members[f"{at}-spread-{number}.npy"] = rest.covariance
 
@@ -406,9 +406,12 @@ def _restore_row_features(state: OnlineState, archive: Archive) -> dict[str, Row
             continue
         at, order = f"online/{side}/features", own.layout.order
         given = _restore_csr(at, (own.n_rows, given_part(own.regression.design).shape[1]), archive)
-        rests = _restore_rest(at, 0, order, archive), _restore_rest(at, 1, order, archive)
+        averages = (
+            _restore_rest(at, 0, order, archive),
+            _restore_rest(at, 1, order, archive),
+        )
         waiting = np.flatnonzero((state.stores[side].listed < 0).all(axis=1))
-        features[side] = RowFeatures(given, rests, waiting)
+        features[side] = RowFeatures(given, averages, waiting)
     return features
 
 

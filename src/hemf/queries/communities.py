@@ -17,7 +17,7 @@ from hemf.model.rows import pair_moments
 from hemf.model.side import Side
 from hemf.model.state import FittedModel
 
-ENOUGH = 10  # ratings that an id must have to be named as typical or divisive …
+MIN_RATINGS = 10  # ratings that an id must have to be named as typical or divisive …
 CHOICE = 10  # … as long as there are this many times more such ids than are named
 BLOCK = 1 << 20  # ratings that are looked at together
 
@@ -195,7 +195,7 @@ def json_id(value: object) -> object:
 
 def _well_known(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Rows with enough ratings for meaningful predictions."""
-    enough = counts >= ENOUGH
+    enough = counts >= MIN_RATINGS
     if enough.sum() < CHOICE * n:
         enough = counts >= np.median(counts)
     if enough.sum() < n:

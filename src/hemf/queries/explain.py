@@ -142,7 +142,7 @@ def explain(model: FittedModel, user: IdsLike, item: IdsLike, n: int) -> Explana
     if model.mood_variance > 0.0:
         variance["mood"] = model.mood_variance
     total = sum(variance.values())
-    moved = said = 0.0
+    moved = from_features = 0.0
     reasons: tuple[Reason, ...] = ()
     if user_row >= 0 and item_row >= 0:
         _warn_of_gaps(state, user_row, users[0])
@@ -150,7 +150,7 @@ def explain(model: FittedModel, user: IdsLike, item: IdsLike, n: int) -> Explana
             state, user_row, item_row, coupled=model.coupled
         )
         moved = float(contributions.sum())
-        said = scale * feature_contribution(state, user_row, item_row)
+        from_features = scale * feature_contribution(state, user_row, item_row)
         reasons = _strongest(model, user_row, item_row, contributions, n)
     return Explanation(
         user=users[0],
@@ -164,7 +164,7 @@ def explain(model: FittedModel, user: IdsLike, item: IdsLike, n: int) -> Explana
         item_offset=float(item_offset) * scale,
         interaction=float(product[2 if offsets else 0 :].sum()) * scale,
         from_ratings=moved,
-        from_features=said,
+        from_features=from_features,
         uncertainty={name: float(part / total) for name, part in variance.items()},
         user_communities=left.communities,
         item_communities=right.communities,

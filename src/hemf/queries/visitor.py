@@ -313,7 +313,7 @@ def _sized(values: IdsLike) -> IdsLike:
 
 
 ROUNDS = 3  # of q(a, z) and q(τ) in turn; one more changes E[τ] by 0.0004
-AGAIN = np.zeros(ROUNDS, np.int64)  # the only row there is, time after time
+ROW_ZERO = np.zeros(ROUNDS, np.int64)  # the only row, once for each round
 SHORT_LIST = 64  # lists of as many ratings as most visitors have are made once
 SHORT_CODES = 1 << 16  # different ratings that 16 bits can encode
 
@@ -434,7 +434,7 @@ class Folding:
             weight=rated.weight.astype(dtype),
         )
         rules = self._rules._replace(levels=rated.values.astype(dtype), noise=noise)
-        again = AGAIN if prior_shape else AGAIN[:1]
+        again = ROW_ZERO if prior_shape else ROW_ZERO[:1]
         _kernel(dtype, own.code.dtype)(again, own, seen, shared, rules, self._memory)
         membership = row.membership[0].astype(np.float64)
         moments = Moments(row.mean.copy(), row.second.copy())

@@ -84,7 +84,7 @@ def check_times(
 
 # -- trials --------------------------------------------------------------------------------------
 
-CONVERGED, RISEN, BEHIND, TIME, FAILED = "settled", "risen", "behind", "time", "failed"
+CONVERGED, RISEN, BEHIND, TIME, FAILED = "converged", "risen", "behind", "time", "failed"
 """Ends of a fit, as in files of trials: it converged, its held-out error rose, it cannot win, the
 time limit was reached, it raised an error."""
 CRITERIA = ("rmse", "nlpd", "elbo")

@@ -266,7 +266,7 @@ def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
     return np.arange(shared.log_weight.size)
 
 
-def likeliest(log_q: Float64Array, most: int, least_share: float) -> tuple[Any, Float64Array]:
+def likeliest(log_q: Float64Array, most: int, min_share: float) -> tuple[Any, Float64Array]:
     """Return the likeliest communities, at most so many, best first, and their shares.
 
     The best is there however small its share is.
@@ -278,7 +278,7 @@ def likeliest(log_q: Float64Array, most: int, least_share: float) -> tuple[Any, 
     q = np.exp(log_q - log_q.max())
     q /= q.sum()
     which = np.argsort(-q, kind="stable")[:most]
-    enough = q[which] >= least_share
+    enough = q[which] >= min_share
     enough[0] = True
     which = which[enough]
     return which, np.asarray(q[which] / q[which].sum())
@@ -337,7 +337,7 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
     log_q = shared.log_weight[which].copy()
     for c, (m, S) in enumerate(zip(means, covariances, strict=True)):
         log_q[c] += 0.5 * np.linalg.slogdet(S)[1] + 0.5 * m @ np.linalg.solve(S, m)
-    kept, q = likeliest(log_q, own.listed.shape[1], rules.least_share)
+    kept, q = likeliest(log_q, own.listed.shape[1], rules.min_share)
     means, covariances = means[kept], covariances[kept]
     held, given, information = covariances, covariances, 0.0
     if own.shift.shape[1]:
