@@ -146,7 +146,7 @@ class Runner:
 
 def judged(folder: Path, split: Split) -> dict[str, Any]:
     """Return the figures of what an adapter has left in a folder."""
-    told = json.loads((folder / "result.json").read_text())
+    result = json.loads((folder / "result.json").read_text())
     actual = split.test[2]
     mean, missing = usable(np.load(folder / "mean.npy"), split)
     row = {
@@ -160,11 +160,11 @@ def judged(folder: Path, split: Split) -> dict[str, Any]:
         std = np.load(folder / "std.npy")
         row |= {"nlpd": nlpd(actual, mean, std), "coverage90": coverage(actual, mean, std)}
     curve = []
-    for k, point in enumerate(told.pop("points")):
+    for k, point in enumerate(result.pop("points")):
         at = usable(np.load(folder / f"point{k}.npy"), split)[0]
         curve.append({**point, "rmse": rmse(actual, at)})
-    total = told["fit_cpu_seconds"] + told["predict_cpu_seconds"]
-    return row | told | {"cpu_seconds": total, "curve": curve}
+    total = result["fit_cpu_seconds"] + result["predict_cpu_seconds"]
+    return row | result | {"cpu_seconds": total, "curve": curve}
 
 
 def usable(mean: np.ndarray, split: Split) -> tuple[np.ndarray, int]:

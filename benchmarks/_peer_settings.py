@@ -43,7 +43,7 @@ COMMON: dict[str, Settings] = {
     "cmfrec": {"standardise": False},
     "libmf": {"rate": 0.1},
 }
-"""Of each peer on all sets, unless said otherwise below."""
+"""Of each peer on all sets, unless stated otherwise below."""
 
 FILMS: dict[str, Settings] = {
     "hemf-implicit": {"n_factors": 32},

@@ -105,8 +105,8 @@ def newcomers(settings: dict[str, Any]) -> None:
     """1,000 users stay out of a fit, then bring 5 ratings each; judged on all their others."""
     old, brought, others = _streams.newcomers(1000, brings=5)
     joined = tuple(np.concatenate(both) for both in zip(old, brought))
-    told = given_features("ml-1m")
-    users = told["user_features"]
+    features_given = given_features("ml-1m")
+    users = features_given["user_features"]
     is_new = users["user"].isin(np.unique(brought.users))
 
     def error(model: HeMF) -> float:
@@ -117,7 +117,7 @@ def newcomers(settings: dict[str, Any]) -> None:
         ("implicit", {}, {}),
         (
             "implicit and given",
-            {**told, "user_features": users[~is_new]},
+            {**features_given, "user_features": users[~is_new]},
             {"user_features": users[is_new]},
         ),
     ):
@@ -130,7 +130,7 @@ def newcomers(settings: dict[str, Any]) -> None:
         model.partial_fit(tuple(brought))
         row["seconds of CPU"] = round(time.process_time() - begin, 2)
         row["5 ratings each"] = error(model)
-        row["of a refit"] = error(HeMF(**made).fit(joined, **(told if features else {})))
+        row["of a refit"] = error(HeMF(**made).fit(joined, **(features_given if features else {})))
         print(json.dumps(row), flush=True)
 
 

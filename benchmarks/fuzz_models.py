@@ -473,8 +473,8 @@ def open_one(seed: int, number: int, path: Path) -> tuple[str, str, str | None]:
         return what, "slow", f"{stage}: more than {LONGEST} s"
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{stage}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        return what, "raw", said
+        message = f"{stage}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        return what, "raw", message
     finally:
         signal.alarm(0)
 

@@ -452,8 +452,8 @@ def fuzz(reader: str, count: int, seed: int) -> Tally:
                 if len(str(error)) > 1000:
                     tally.failures.append(f"input {number}: a message of {len(str(error))}")
             except (HangError, Exception) as error:
-                said = f"{type(error).__name__}: {str(error)[:300]}"
-                tally.failures.append(f"input {number}: {said}")
+                message = f"{type(error).__name__}: {str(error)[:300]}"
+                tally.failures.append(f"input {number}: {message}")
             tally.slowest = max(tally.slowest, time.perf_counter() - begin)
     files.BLOCK = block
     return tally

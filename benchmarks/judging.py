@@ -44,16 +44,16 @@ def main() -> None:
         kept, held = random_split(columns[2].size, 0.1, rng=1)
         train, (users, items, actual) = ([c[part] for c in columns] for part in (kept, held))
         model = HeMF(rng=0).fit(tuple(train))
-        said = model.predict_distribution(users, items)
+        predicted = model.predict_distribution(users, items)
         model._model.derived["freedom"] = float("inf")
         rows_only = model.predict_distribution(users, items)
         levels = model.levels_ if is_scale(model.levels_) else None
-        freedom = f"{np.median(said.freedom):.0f}"
+        freedom = f"{np.median(predicted.freedom):.0f}"
         print(f"{name}: degrees of freedom {freedom} (median) | {' | '.join(COLUMNS)}")
         shapes = {
-            "normal": Predictive(said.mean, said.std),
+            "normal": Predictive(predicted.mean, predicted.std),
             "rows' scales alone": rows_only,
-            "used": said,
+            "used": predicted,
         }
         for label, shape in shapes.items():
             found = judge(actual, shape, levels=levels).to_dict()

@@ -83,7 +83,11 @@ class Trial:
         self.targets = {"fit": "m.hemf", "update": "m.hemf", "predict": "out.csv"}
         # In this process too, so that everything is compiled in those forked from it.
         here = Path.cwd()
-        with open(self.messages, "w") as said, redirect_stdout(said), redirect_stderr(said):
+        with (
+            open(self.messages, "w") as printed,
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+        ):
             for arguments in self.commands.values():
                 call(folder, *arguments, "-q")
         os.chdir(here)
@@ -115,20 +119,20 @@ class Trial:
         """Run a command to its end in a process of its own; it must succeed."""
         code = os.waitstatus_to_exitcode(os.waitpid(self.start(*arguments), 0)[1])
         if code:
-            raise RuntimeError(f"{arguments}: code {code}: {self.said()}")
+            raise RuntimeError(f"{arguments}: code {code}: {self.printed()}")
 
     def start(self, *arguments: str) -> int:
         """Start a command, and return the number of its process."""
         number = os.fork()
         if number:
             return number
-        with open(self.messages, "wb") as said:
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
+        with open(self.messages, "wb") as printed:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
         call(self.folder, *arguments)
         os._exit(0)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Return what the last command printed."""
         return self.messages.read_text(errors="replace").strip()
 

@@ -73,7 +73,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the sections are told."""
+    """Arguments of the sections."""
 
     river: str | None
     seed: int

@@ -200,8 +200,8 @@ def candidate(runner: Runner, results: Results, split: Split, name: str, given: 
     if row is None:
         row = runner.row(peer, split) | {"part": "train"}
         results.add(row)
-    said = row.get("failure") or f"{row['rmse']:.4f} {row['cpu_seconds']:.1f} s"
-    print(f"{split.name} | {name} | {json.dumps(given)} | {said}", flush=True)
+    outcome = row.get("failure") or f"{row['rmse']:.4f} {row['cpu_seconds']:.1f} s"
+    print(f"{split.name} | {name} | {json.dumps(given)} | {outcome}", flush=True)
     return row.get("rmse", float("inf"))
 
 

@@ -212,15 +212,16 @@ def main() -> int:
     parser.add_argument("--starts", nargs="+", default=["nothing"], choices=["nothing", "fit"])
     parser.add_argument("--duplicates", nargs="+", default=["mean"], choices=["last", "mean"])
     parser.add_argument("--jobs", type=int, default=1)
-    told = parser.parse_args()
+    options = parser.parse_args()
     cases = [
         Case(
             kind, int(history) if history.isdigit() else history, *map(int, size.split("x")),
-            batch, dtype, start, duplicates, seed, told.ratings,
+            batch, dtype, start, duplicates, seed, options.ratings,
         )
         for kind, size, history, batch, dtype, start, duplicates, seed in itertools.product(
-            told.kinds, told.sizes, told.histories, told.batches, told.dtypes, told.starts,
-            told.duplicates, range(told.first_seed, told.first_seed + told.seeds),
+            options.kinds, options.sizes, options.histories, options.batches, options.dtypes,
+            options.starts, options.duplicates,
+            range(options.first_seed, options.first_seed + options.seeds),
         )
     ]  # fmt: skip
     print(
@@ -228,7 +229,7 @@ def main() -> int:
         f"{'noise':>6} {'s':>5}  missed"
     )
     n_missed = 0
-    with multiprocessing.get_context("spawn").Pool(told.jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for outcome in pool.imap(run, cases):
             case, missed = outcome.case, outcome.missed
             n_missed += bool(missed)

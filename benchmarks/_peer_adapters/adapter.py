@@ -109,7 +109,7 @@ def peak_rss_mb() -> float:
     """Return the most memory that this process has held.
 
     Linux carries the peak of whoever started a process over into ru_maxrss, so that a parent with
-    a large set would count; VmHWM begins anew.
+    a large set would count; VmHWM begins again.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
