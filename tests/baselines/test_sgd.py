@@ -470,3 +470,11 @@ def test_movielens_100k_is_predicted_better_than_by_offsets(shared_data):
     assert error(model, rest.user, rest.item, rest.rating) < error(
         offsets, rest.user, rest.item, rest.rating
     )
+
+
+def test_scores_are_predictions_before_clipping():
+    ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
+    users, items = ["ann", "zoe", "eve"], ["milk", "gin", "tea"]
+    learnt = SGD(n_factors=2, epochs=5, rating_range=(-99, 99), rng=0).fit(ratings)
+    expected = learnt.predict(np.repeat(users, 3), np.tile(items, 3)).reshape(3, 3)
+    assert learnt.scores(users, items) == pytest.approx(expected, rel=1e-5)

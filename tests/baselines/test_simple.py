@@ -48,6 +48,15 @@ def test_popular_items_rank_first_whoever_asks():
     assert found.hit_rate == 1.0
 
 
+def test_biases_rank_by_what_they_predict_before_clipping():
+    model = Bias(damping=0.0, rating_range=(1, 5)).fit(CAFE)
+    users, items = ["ann", "zoe", "eve"], ["milk", "gin", "tea"]
+    free = Bias(damping=0.0, rating_range=None).fit(CAFE)
+    expected = [[free.predict(user, item) for item in items] for user in users]
+    assert model.scores(users, items) == pytest.approx(np.array(expected))
+    assert model.scores(users, items).min() < 1
+
+
 @pytest.mark.parametrize("kind", [Bias, Popularity])
 def test_it_is_an_estimator_like_any(kind):
     reports = []

@@ -12,7 +12,7 @@ import pytest
 from hemf import ConvergenceWarning, GibbsHeMF, ParameterError, Ratings, UnknownIdError
 from hemf.batch.inputs import regression_bytes
 from hemf.model.regression import conjugate_gradients
-from hemf.samplers import BPMF
+from hemf.samplers import BPMF, M3FTIB, M3FTIF
 from hemf.samplers import hemf as sampler
 from hemf.samplers.hemf import HeMFChain, drawn_sides
 from proofs.problems import tables
@@ -42,6 +42,17 @@ def test_an_id_without_a_rating_is_a_stranger_even_if_the_ratings_name_it(featur
     assert model.history_[-1].validation_rmse == pytest.approx(np.sqrt(np.mean(errors**2)))
     with pytest.raises(UnknownIdError, match="'eve'"):
         model.predict("eve", "tea", unknown="error")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [(GibbsHeMF, {}), (GibbsHeMF, {"ordinal": True}), (BPMF, {}), (M3FTIB, {}), (M3FTIF, {})],
+)
+def test_scores_are_expected_ratings_of_all_pairs_strangers_included(kind, more):
+    model = kind(**QUICK, **more, rating_range=None).fit(CAFE)
+    users, items = ["ann", "zoe", "eve"], ["milk", "gin", "tea"]
+    expected = model.predict(np.repeat(users, 3), np.tile(items, 3)).reshape(3, 3)
+    assert model.scores(users, items) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", [GibbsHeMF, BPMF])

@@ -97,3 +97,10 @@ def test_running_moments_are_those_of_all_at_once(rng):
         running.add(mean, variance)
     assert np.allclose(running.mean, means.mean(axis=0))
     assert np.allclose(running.variance, variances.mean(axis=0) + means.var(axis=0))
+
+
+def test_a_table_holds_the_means_of_its_pairs(sample):
+    users, items = np.int32([3, 0, 2]), np.int32([1, 3])
+    table = sample.table(users, items)
+    pairs = np.repeat(users, 2), np.tile(items, 3)
+    assert table.ravel() == pytest.approx(sample.moments(*pairs)[0], rel=1e-5, abs=1e-6)

@@ -198,6 +198,20 @@ class Estimator(Parametrised, Generic[State, Report], ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "state_")
 
+    def scores(self, users: IdsLike, items: IdsLike) -> Float64Array:
+        """Return the score of each of ``items`` for each of ``users``, which rankings go by.
+
+        The table has a row for each user and a column for each item. If it does not fit in memory,
+        pass fewer users at a time. Expected ratings are not clipped: they would be equal at the
+        ends of the range.
+        """
+        state = self._fitted()
+        return self._table(state.users.find(users), state.items.find(items))
+
+    @abstractmethod
+    def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        """Return the scores of rows of items for rows of users; row -1 is an unknown id."""
+
     @property
     def n_users_(self) -> int:
         """Number of users."""

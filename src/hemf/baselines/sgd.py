@@ -285,6 +285,9 @@ class SGD(Baseline["Descent"]):
     def _expected(self, pairs: Pairs) -> Float64Array:
         return self._fitted().predict(pairs.users, pairs.items)
 
+    def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        return self._fitted().table(user_rows, item_rows)
+
     # -- copies --------------------------------------------------------------------------------
 
     @property
@@ -434,6 +437,14 @@ class Descent:
             user_rows, item_rows, self.seen.mean, self.scale, users, items, expected
         )
         return _clip(expected, self.seen.lowest, self.seen.highest)
+
+    def table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        """Return c + s(o_i + p_j + a_i·b_j) of rows of users and of items; -1 is unknown."""
+        users, items = self.users.rows[user_rows], self.items.rows[item_rows]
+        users[user_rows < 0] = 0.0
+        items[item_rows < 0] = 0.0
+        along = users[:, 1:] @ items[:, 1:].T + users[:, :1] + items[:, 0]
+        return np.asarray(self.seen.mean + self.scale * along.astype(np.float64))
 
     def start(self, ratings: Float32Array) -> None:
         """Note the figures of the ratings of a fit."""

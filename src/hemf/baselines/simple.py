@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from hemf._checks import check_callables, check_number, resolve_rating_range
-from hemf._typing import AnyArray, Float64Array, IdsLike, RatingsLike
+from hemf._typing import AnyArray, Float64Array, Int32Array, RatingsLike
 from hemf.baselines.base import (
     Baseline,
     Callbacks,
@@ -100,6 +100,11 @@ class Bias(Baseline[Biases]):
         state = self._fitted()
         return state.clip(state.mean + state.user_bias[pairs.users] + state.item_bias[pairs.items])
 
+    def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        state = self._fitted()
+        biases = np.add.outer(state.user_bias[user_rows], state.item_bias[item_rows])
+        return np.asarray(state.mean + biases)
+
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Popularity(Bias):
@@ -118,7 +123,5 @@ class Popularity(Bias):
 
     has_user_bias: ClassVar[bool] = False
 
-    def scores(self, users: IdsLike, items: IdsLike) -> Float64Array:
-        """Return the number of ratings of each item, one row for each user."""
-        state = self._fitted()
-        return np.tile(state.counts[state.items.find(items)], (len(users), 1))
+    def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        return np.tile(self._fitted().counts[item_rows], (len(user_rows), 1))

@@ -18,7 +18,7 @@ from hemf._checks import (
     format_bytes,
     resolve_rating_range,
 )
-from hemf._typing import AnyArray, Float64Array, IdsLike, Int32Array, RatingsLike
+from hemf._typing import AnyArray, Array, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import Estimator, Progress, RatingRange, Trained, parameter, rated_ids
 from hemf.batch.inputs import validation_pairs, warn_of_equal
 from hemf.data.pairs import Pairs
@@ -70,6 +70,9 @@ class Draw(Protocol):
 
     def moments(self, user_rows: Int32Array, item_rows: Int32Array) -> Moments:
         """Return mean and variance of r - c, the ratings of pairs less their mean c."""
+
+    def table(self, user_rows: Int32Array, item_rows: Int32Array) -> Array:
+        """Return the mean of r - c of rows of items for rows of users."""
 
 
 class Chain(Protocol):
@@ -143,6 +146,14 @@ class SampledState(Trained):
         """Return the clipped mean and the variance of pairs' ratings; row -1 is an unknown id."""
         mean, variance = averaged(self.samples, *self._unknown_last(user_rows, item_rows))
         return self.clip(self.mean + mean), variance
+
+    def table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        """Return the mean of ratings, not clipped, of rows of items for rows of users."""
+        rows = self._unknown_last(user_rows, item_rows)
+        total = np.zeros((len(user_rows), len(item_rows)))
+        for sample in self.samples:
+            total += sample.table(*rows)
+        return np.asarray(self.mean + total / len(self.samples))
 
     def _unknown_last(
         self, user_rows: AnyArray, item_rows: AnyArray
@@ -300,6 +311,9 @@ class Sampler(Estimator[SampledState, SampleReport]):
         """Return the normal distribution of the rating of each pair, as `predict` gives it."""
         mean, std = self._moments(self._find(users, items, "prior"))
         return Predictive(np.asarray(mean, np.float64), np.maximum(std, np.finfo(float).tiny))
+
+    def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
+        return self._fitted().table(user_rows, item_rows)
 
     def _moments(self, pairs: Pairs) -> Moments:
         """Return mean and standard deviation of the ratings of pairs."""

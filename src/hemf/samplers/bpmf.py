@@ -18,6 +18,7 @@ from hemf._checks import (
 )
 from hemf._typing import (
     AnyArray,
+    Array,
     Float32Array,
     Float64Array,
     Int32Array,
@@ -675,6 +676,15 @@ class SideSample:
         tables = self.factors, self.shares, self.vectors, self.biases
         return sum(table.nbytes for table in tables)
 
+    def coordinates(self, rows: Int32Array, subscripts: str) -> Float32Array:
+        """Return vectors whose products with those of the other side are means of ratings.
+
+        They are the factors, and θ^i c^k for all pairs of an own topic i and another's topic k;
+        ``subscripts`` orders the pairs.
+        """
+        in_topics = np.einsum(subscripts, self.shares[rows], self.vectors[rows])
+        return np.hstack([self.factors[rows], in_topics.reshape(len(rows), -1)])
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -702,6 +712,14 @@ class Sample:
             part = slice(begin, begin + block)
             mean[part], variance[part] = self._moments(user_rows[part], item_rows[part])
         return mean, variance + self.noise
+
+    def table(self, user_rows: Int32Array, item_rows: Int32Array) -> Array:
+        """Return the mean of r - c of rows of items for rows of users."""
+        users, items = self.users, self.items
+        left = users.coordinates(user_rows, "ni,nkv->nikv")
+        right = items.coordinates(item_rows, "nk,niv->nikv")
+        biases = np.add.outer(users.biases[user_rows], items.biases[item_rows])
+        return np.asarray(left @ right.T + biases)
 
     def _moments(self, user_rows: Int32Array, item_rows: Int32Array) -> Moments:
         users, items = self.users, self.items

@@ -11,7 +11,16 @@ import numpy as np
 
 from hemf._checks import check_bool, check_callables, check_int, check_rng
 from hemf._options import fit_options
-from hemf._typing import SIDES, FeaturesLike, Float32Array, Float64Array, Int32Array, RatingsLike
+from hemf._typing import (
+    SIDES,
+    Array,
+    FeaturesLike,
+    Float32Array,
+    Float64Array,
+    IdsLike,
+    Int32Array,
+    RatingsLike,
+)
 from hemf.baselines.base import Callbacks, Progress, parameter
 from hemf.batch.inputs import regression_bytes
 from hemf.batch.sweep import NOISE_START, BatchState
@@ -150,6 +159,16 @@ class GibbsHeMF(Sampler):
             n_jobs=self.n_jobs,
             rng=rng,
         )
+
+    def scores(self, users: IdsLike, items: IdsLike) -> Float64Array:
+        """Return the score of each of ``items`` for each of ``users``; see `BPMF.scores`."""
+        state = self._fitted()
+        user_rows, item_rows = state.users.find(users), state.items.find(items)
+        table = self._table(user_rows, item_rows)
+        unknown = (user_rows < 0)[:, None] | (item_rows < 0)
+        if unknown.any():
+            table = np.where(unknown, self.start_.scores(users, items), table)
+        return table
 
     def _moments(self, pairs: Pairs) -> Moments:
         """Return mean and standard deviation of pairs; ``start_`` predicts unknown ids."""
@@ -332,6 +351,14 @@ class FactorSample:
         if self.scale is not None:
             mean, variance = self.scale.moments(mean, np.sqrt(variance))
         return self.unit * mean, self.unit**2 * variance
+
+    def table(self, user_rows: Int32Array, item_rows: Int32Array) -> Array:
+        """Return the mean of r - c of rows of items for rows of users."""
+        if self.scale is None:
+            return np.asarray(self.unit * (self.users[user_rows] @ self.items[item_rows].T))
+        shape = len(user_rows), len(item_rows)
+        pairs = np.repeat(user_rows, shape[1]), np.tile(item_rows, shape[0])
+        return self.moments(*pairs)[0].reshape(shape)
 
 
 # ------------------------------------------------------------------------------------------------
