@@ -6,7 +6,8 @@ SGD(n_factors=5)
 """
 
 from hemf.baselines.base import EpochReport
+from hemf.baselines.ease import EASE
 from hemf.baselines.sgd import SGD
 from hemf.baselines.simple import Bias, Popularity
 
-__all__ = ["SGD", "Bias", "EpochReport", "Popularity"]
+__all__ = ["EASE", "SGD", "Bias", "EpochReport", "Popularity"]
