@@ -1284,7 +1284,7 @@ def ranking() -> Record:
     for model in (hemf_model(), SGD(n_factors=3, epochs=5, rng=0), BPMF(**FEW, n_jobs=_threads)):
         model.fit(train)
         record.add("ranked", evaluation.ranking_metrics(model, train, test, 5).to_dict())
-        found = evaluation.ranking_metrics(model, train, test, 3, relevant=4.0)
+        found = evaluation.ranking_metrics(model, train, test, 3, level=4.0)
         record.add("ranked, relevant", found.to_dict())
     return record
 

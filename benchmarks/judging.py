@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from _data import FOLDER
 from accuracy import split
 from hemf import HeMF, Ratings
+from hemf.baselines import EASE
 from hemf.evaluation import Predictive, judge, random_split, ranking_metrics
 from hemf.evaluation.distribution import is_scale
 
@@ -66,7 +66,7 @@ def main() -> None:
         raise SystemExit(f"90 % intervals hold too few or too many: {', '.join(missed)}")
 
 
-def rank(model: HeMF, test: Ratings, relevant: float = 4.0) -> None:
+def rank(model: HeMF, test: Ratings, level: float = 4.0) -> None:
     """Print how the model ranks beside popularity, and a linear model of what goes with what."""
     train = model.ratings_
     print(f"  ranking | {' | '.join(RANKED)} | CPU s")
@@ -84,29 +84,14 @@ def rank(model: HeMF, test: Ratings, relevant: float = 4.0) -> None:
         "thompson": partial(model.scores, strategy="thompson", rng=0),
         "mean rating of the item": partial(same_for_all, shrunk),
         "number of ratings": partial(same_for_all, counts),
-        "EASE": ease(train),
+        "EASE": EASE().fit(train),
         "at random": lambda users, items: rng.random((len(users), len(items))),
     }
     for label, ranker in rankers.items():
         begin = time.process_time()
-        found = ranking_metrics(ranker, train, test, 10, relevant=relevant).to_dict()
+        found = ranking_metrics(ranker, train, test, 10, level=level).to_dict()
         seconds = time.process_time() - begin
         print(f"  {label} | {' | '.join(written(found[key]) for key in RANKED)} | {seconds:.1f}")
-
-
-def ease(train: Ratings, ridge: float = 500.0) -> Any:
-    """Return a ranker by ridge regression of what was rated on what else was (Steck, 2019)."""
-    users, items, _ = train.triples()
-    shape = train.n_users, train.n_items
-    rated = sp.csr_array((np.ones(users.size), (users, items)), shape=shape)
-    inverse = np.linalg.inv((rated.T @ rated).toarray() + ridge * np.eye(train.n_items))
-    weights = inverse / -np.diag(inverse)
-    np.fill_diagonal(weights, 0.0)
-
-    def scores(users: Any, items: Any) -> np.ndarray:
-        return (rated[train.users.rows(users)] @ weights)[:, train.items.rows(items)]
-
-    return scores
 
 
 def written(value: float | None) -> str:

@@ -29,6 +29,43 @@ def test_simple_baselines_are_evaluated_like_any_model(hemf, club, evaluate_keys
     assert 0 <= run.json["ndcg@3"] <= 1
 
 
+def test_a_model_that_only_ranks_is_evaluated_by_its_ranking(hemf, club, evaluate_keys):
+    arguments = ("evaluate", "--train", club.train, "--test", club.test)
+    run = hemf(*arguments, "--model", "ease:regularization=2", "--top", "3,8", "--report", "page")
+    assert run.code == 0, run.err
+    assert list(run.json)[: len(evaluate_keys)] == evaluate_keys
+    assert [run.json[name] for name in ("rmse", "mae", "train_rmse", "nlpd")] == [None] * 4
+    assert 0 < run.json["recall@3"] <= run.json["recall@8"] <= 1
+    popular = hemf(*arguments, "--model", "popularity", "--top", "3,8").json
+    beside = popular["popularity"]
+    assert beside == run.json["popularity"] == {name: popular[name] for name in beside}
+
+
+def test_a_model_that_only_ranks_needs_a_ranking(hemf):
+    run = hemf("evaluate", "--train", "none.csv", "--test", "none.csv", "--model", "ease")
+    assert run.code == 1
+    assert "it ranks, and predicts no ratings; add --top 10" in run.err
+
+
+@pytest.mark.parametrize(
+    ("top", "complaint"),
+    [("many", "expected a whole number"), ("5,,9", "with commas"), ("-3", "expected a whole"),
+     ("0", "at least 1"), ("5,5", "without repetitions"), ("", "expected a whole number")],
+)  # fmt: skip
+def test_lengths_of_lists_are_checked_before_anything_is_read(hemf, top, complaint):
+    run = hemf("evaluate", "--train", "none.csv", "--test", "none.csv", f"--top={top}")
+    assert run.code == 1
+    assert complaint in run.err
+
+
+@pytest.mark.parametrize("model", ["sgd:epochs=3", "m3f-tib:samples=3", "gibbs:samples=3"])
+def test_models_that_predict_are_ranked_too(hemf, club, model):
+    arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", model)
+    run = hemf(*arguments, "--top", 5, "--set", "n_factors=2")
+    assert run.code == 0, run.err
+    assert 0 < run.json["ndcg@5"] <= 1
+
+
 def test_the_same_seed_gives_the_same_sgd(hemf, club):
     arguments = ("evaluate", "--train", club.train, "--test", club.test, "--model", "sgd")
     first, second, third = (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
+from hemf.baselines import Popularity
 from hemf.cli.output import Output, counted
 from hemf.evaluation import judge, ranking_metrics
 
@@ -35,7 +36,7 @@ def stars(tmp_path_factory):
 @pytest.fixture(scope="module")
 def judged(stars, process_in):
     folder, train, test = stars
-    options = ("--top", 5, "--relevant", 4, "--report", "page.html")
+    options = ("--top", "10,5", "--level", 4, "--report", "page.html")
     run = process_in(
         "evaluate", "--train", train, "--test", test, *SETTINGS, *options, folder=folder
     )
@@ -53,8 +54,12 @@ def test_it_prints_what_the_library_finds(judged, stars):
     found = judge(actual, predicted, levels=[1, 2, 3, 4, 5]).to_dict()
     assert answer["pit"] == pytest.approx(found.pop("pit"))
     assert {name: answer[name] for name in found} == pytest.approx(found)
-    ranks = ranking_metrics(model, train, test, 5, relevant=4).to_dict()
-    assert {name: answer[name] for name in ranks} == pytest.approx(ranks)
+    for n in (5, 10):
+        ranks = ranking_metrics(model, train, test, n, level=4).to_dict()
+        assert {name: answer[name] for name in ranks} == pytest.approx(ranks)
+        ranks = ranking_metrics(Popularity().fit(train), train, test, n, level=4).to_dict()
+        beside = {name: value for name, value in ranks.items() if "@" in name}
+        assert {name: answer["popularity"][name] for name in beside} == pytest.approx(beside)
     assert answer["log_score"] < np.log(5)
     assert sum(answer["pit"]) == pytest.approx(1.0)
     assert 0 < answer["recall@5"] <= 1
@@ -63,7 +68,9 @@ def test_it_prints_what_the_library_finds(judged, stars):
 def test_the_page_shows_it(judged):
     answer, html = judged
     text = re.sub(r"<[^>]*>", " ", html)
-    for figure in (answer["rmse"], answer["nlpd"], answer["log_score"], answer["ndcg@5"]):
+    for figure in (answer["rmse"], answer["nlpd"], answer["log_score"]):
+        assert f"{figure:.4f}" in text
+    for figure in (answer["ndcg@5"], answer["recall@10"], answer["popularity"]["ndcg@10"]):
         assert f"{figure:.4f}" in text
     assert f"{100 * answer['coverage90']:.1f}" in text
     assert len(re.findall("<svg", html)) == 2
@@ -91,7 +98,7 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_is_read(hemf, sta
 
 def test_what_nobody_likes_cannot_be_ranked(hemf, stars):
     _, train, test = stars
-    options = ("--top", 3, "--relevant", 9, "--set", "max_sweeps=2")
+    options = ("--top", 3, "--level", 9, "--set", "max_sweeps=2")
     run = hemf("evaluate", "--train", train, "--test", test, *options)
     assert run.code == 1
     assert "rating of 9 or more" in run.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def assert_same(found, expected):
 
 def test_by_hand():
     test = [("ann", "milk", 5), ("ann", "wine", 4), ("ann", "ale", 3), ("bob", "rum", 5)]
-    found = ranking_metrics(by_order, TRAIN, test, n=2, relevant=4)
+    found = ranking_metrics(by_order, TRAIN, test, n=2, level=4)
     # Ann is shown ale and milk, and likes milk and wine; Bob is shown milk and wine, and likes rum.
     assert found.users == 2
     assert found.recall == (1 / 2 + 0) / 2
@@ -91,9 +92,9 @@ def test_by_hand():
 
 def test_a_perfect_ranking_is_one_and_a_useless_one_zero():
     test = [("ann", "ale", 5), ("bob", "milk", 5), ("eve", "tea", 5)]
-    found = ranking_metrics(by_order, TRAIN, test, n=1, relevant=4)
+    found = ranking_metrics(by_order, TRAIN, test, n=1, level=4)
     assert found.ndcg == found.recall == found.precision == found.hit_rate == 1.0
-    found = ranking_metrics(lambda u, i: -by_order(u, i), TRAIN, test, n=1, relevant=4)
+    found = ranking_metrics(lambda u, i: -by_order(u, i), TRAIN, test, n=1, level=4)
     assert found.ndcg == found.recall == found.precision == found.hit_rate == 0.0
 
 
@@ -120,9 +121,16 @@ def test_it_equals_a_plain_judge(n, block, steps, monkeypatch):
     def scored(users, items):
         return table[np.ix_([of_user[u] for u in users], [of_item[i] for i in items])]
 
-    found = ranking_metrics(scored, train, test, n=n, relevant=1.0)
+    found = ranking_metrics(scored, train, test, n=n, level=1.0)
     in_order = sorted(train, key=lambda rating: of_item[rating[1]])
     assert_same(found, plain(lambda u, i: table[of_user[u], of_item[i]], in_order, test, n, 1.0))
+
+
+def test_several_cutoffs_are_judged_like_each_alone():
+    test = [("ann", "milk", 5), ("ann", "wine", 4), ("bob", "rum", 5), ("eve", "tea", 5)]
+    found = ranking_metrics(by_order, TRAIN, test, n=(3, 1, 40), level=4)
+    assert found == [ranking_metrics(by_order, TRAIN, test, n=n, level=4) for n in (3, 1, 40)]
+    assert ranking_metrics(by_order, TRAIN, test, n=[2], level=4)[0].n == 2
 
 
 def test_equal_scores_are_in_the_order_of_columns():
@@ -138,7 +146,7 @@ def test_relevant_is_above_the_mean_unless_said():
     mean = np.mean([rating for *_, rating in TRAIN])
     assert mean == pytest.approx(2.6667, abs=1e-4)
     assert ranking_metrics(by_order, TRAIN, test).users == 1
-    assert ranking_metrics(by_order, TRAIN, test, relevant=2.6).users == 2
+    assert ranking_metrics(by_order, TRAIN, test, level=2.6).users == 2
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +195,8 @@ def test_scores_are_those_that_recommend_ranks_by(model, drawn):
 def test_models_that_only_predict_are_judged_too(drawn):
     train, test = drawn
     learnt = SGD(n_factors=2, epochs=30, rng=0).fit(train)
-    found = ranking_metrics(learnt, train, test, n=5)
+    predicting = SimpleNamespace(predict=learnt.predict)
+    found = ranking_metrics(predicting, train, test, n=5)
     as_table = ranking_metrics(
         lambda u, i: np.array([learnt.predict(np.repeat(a, len(i)), i) for a in u]), train, test, 5
     )
@@ -198,9 +207,9 @@ def test_what_is_rated_like_the_mean_is_not_relevant_by_default():
     train = [("ann", "tea", 2), ("bob", "milk", 4)]
     found = ranking_metrics(by_order, train, [("ann", "milk", 3), ("bob", "tea", 5)], n=1)
     assert found.users == 1
-    assert 3 < found.relevant < 3.001
+    assert 3 < found.level < 3.001
     tenths = [("ann", "milk", 3.3), ("bob", "tea", 3.2)]
-    assert ranking_metrics(by_order, train, tenths, n=1, relevant=3.3).users == 1
+    assert ranking_metrics(by_order, train, tenths, n=1, level=3.3).users == 1
 
 
 def test_progress_is_told(monkeypatch, drawn):
@@ -219,10 +228,13 @@ def test_what_cannot_be_judged_is_said():
     test = [("ann", "milk", 5)]
     with pytest.raises(ParameterError, match=r"n must be .* got 0"):
         ranking_metrics(by_order, TRAIN, test, n=0)
-    with pytest.raises(ParameterError, match="relevant must be a number, got 'high'"):
-        ranking_metrics(by_order, TRAIN, test, relevant="high")
+    for several, complaint in (([], "at least one"), ([5, 5], "repetitions"), ([5, 0], "got 0")):
+        with pytest.raises(ParameterError, match=complaint):
+            ranking_metrics(by_order, TRAIN, test, n=several)
+    with pytest.raises(ParameterError, match="level must be a number, got 'high'"):
+        ranking_metrics(by_order, TRAIN, test, level="high")
     with pytest.raises(DataError, match="no user and item of training have a rating of 6"):
-        ranking_metrics(by_order, TRAIN, test, relevant=6)
+        ranking_metrics(by_order, TRAIN, test, level=6)
     with pytest.raises(DataError, match=r"a table of \(2, 2\)"):
         ranking_metrics(lambda u, i: np.zeros((2, 2)), TRAIN, test)
     with pytest.raises(DataError, match="not a number"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -16,7 +17,7 @@ from hemf.errors import ParameterError
 
 if TYPE_CHECKING:
     from hemf.data.ratings import Ratings
-    from hemf.evaluation import Calibration
+    from hemf.evaluation import Calibration, RankingMetrics
 
 
 def evaluate(
@@ -38,9 +39,14 @@ def evaluate(
     options: models.ModelOptions,
     columns: arguments.ColumnNames = None,
     top: Annotated[
-        int | None, typer.Option(help="Also evaluate rankings of N items.", min=1, metavar="N")
+        str | None,
+        typer.Option(
+            help="Also evaluate rankings of the best N items, beside a list of the most rated "
+            "ones; several lengths with commas, as in 5,10,20.",
+            metavar="N[,N…]",
+        ),
     ] = None,
-    relevant: Annotated[
+    level: Annotated[
         float | None,
         typer.Option(help="Lowest rating of a relevant item; by default above the mean."),
     ] = None,
@@ -53,18 +59,22 @@ def evaluate(
     Prints errors and costs as JSON, and the calibration of predictions: the share of ratings inside
     intervals, negative log predictive density (nlpd), continuous ranked probability score (crps),
     negative log probability of the levels of a scale (log_score), and the shares of ratings in the
-    tenths of their predictive distributions (pit). With --top also ranking metrics.
+    tenths of their predictive distributions (pit). With --top also ranking metrics of all items
+    that a user has not rated in training; those of the most rated items are under popularity.
 
     Predictions are clipped to the range of the training ratings. Times cover reading, fitting
     and predicting the test ratings, but not the compilation of kernels. What a model does not
-    have, such as communities, is null. Settings are given with the model or by --set: gibbs,
-    bpmf and m3f average over as many samples as samples says, after burn_in iterations; the topics
-    of m3f are user_topics and item_topics.
+    have, such as communities, is null; ease only ranks, it predicts no ratings. Settings are given
+    with the model or by --set: gibbs, bpmf and m3f average over as many samples as samples says,
+    after burn_in iterations; the topics of m3f are user_topics and item_topics.
     """
-    from hemf.evaluation import mae, ranking_metrics, rmse
-
+    cutoffs = parse_cutoffs(top)
     arguments.check_writable(report, apart_from=[train, test])
     name, own = models.parse_model(model_name)
+    if cutoffs is None and not models.MODELS[name].predicts:
+        raise ParameterError(
+            f"--model {name}: it ranks, and predicts no ratings; add --top 10", value=name
+        )
     model = models.MODELS[name].new(options, own)
     if not models.MODELS[name].features and feature_files.paths:
         those = " and ".join(name for name, kind in models.MODELS.items() if kind.features)
@@ -81,21 +91,16 @@ def evaluate(
         models.warm_up(model)
     with clock, FitProgress(output) as progress:
         model.fit(learnt, callbacks=[progress], **features)
-    with clock, output.status("predicting"):
-        actual, mean = models.predictions(model, withheld)
-    train_actual, train_mean = models.predictions(model, getattr(model, "ratings_", learnt))
+    errors: Document = dict.fromkeys(("rmse", "mae", "train_rmse"))
+    if models.MODELS[name].predicts:
+        errors = prediction_errors(output, model, learnt, withheld, clock)
     with output.status("evaluating"):
         found = calibration(model, learnt, withheld)
     ranks = None
-    if top is not None:
-        with counted(output, "ranking") as counter:
-            ranks = ranking_metrics(
-                model, learnt, withheld, top, relevant=relevant, progress=counter
-            )
+    if cutoffs is not None:
+        ranks = ranked(output, model, learnt, withheld, cutoffs, level)
     document: Document = {
-        "rmse": rmse(actual, mean),
-        "mae": mae(actual, mean),
-        "train_rmse": rmse(train_actual, train_mean),
+        **errors,
         "coverage90": None,
         "seconds": round(clock.seconds, 3),
         "cpu_seconds": round(clock.cpu_seconds, 3),
@@ -109,9 +114,80 @@ def evaluate(
     if report is not None:
         from hemf.report.model import render
 
-        html = render(f"{model!r}", f"{train} → {test}", document, found, ranks)
+        lists = [] if ranks is None else [("", ranks.model), ("most rated", ranks.popularity)]
+        html = render(f"{model!r}", f"{train} → {test}", document, found, lists)
         write_html(report, html)
     output.document(document)
+
+
+def parse_cutoffs(text: str | None) -> list[int] | None:
+    """Parse ``--top``: whole numbers with commas.
+
+    >>> parse_cutoffs("10"), parse_cutoffs("5,10,20"), parse_cutoffs(None)
+    ([10], [5, 10, 20], None)
+    """
+    from hemf.evaluation.ranking import check_cutoffs
+
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ParameterError(
+            f"--top {text}: expected a whole number, or several with commas, as in 5,10,20",
+            value=text,
+        )
+    return check_cutoffs("--top", [int(part) for part in parts])
+
+
+def prediction_errors(
+    output: Output, model: models.Model, learnt: Ratings, withheld: Ratings, clock: Stopwatch
+) -> Document:
+    """Return the errors of predictions; predicting the test ratings is timed."""
+    from hemf.evaluation import mae, rmse
+
+    with clock, output.status("predicting"):
+        actual, mean = models.predictions(model, withheld)
+    train_actual, train_mean = models.predictions(model, getattr(model, "ratings_", learnt))
+    return {
+        "rmse": rmse(actual, mean),
+        "mae": mae(actual, mean),
+        "train_rmse": rmse(train_actual, train_mean),
+    }
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranking metrics of a model and of the most rated items, for each length of lists."""
+
+    model: list[RankingMetrics]
+    popularity: list[RankingMetrics]
+
+    def to_dict(self) -> Document:
+        """Return the figures in JSON's types, those of the most rated items under popularity."""
+        own: Document = {}
+        popular: dict[str, object] = {}
+        for metrics, others in zip(self.model, self.popularity, strict=True):
+            own |= metrics.to_dict()
+            popular |= {key: value for key, value in others.to_dict().items() if "@" in key}
+        return own | {"popularity": popular}
+
+
+def ranked(
+    output: Output,
+    model: models.Model,
+    learnt: Ratings,
+    withheld: Ratings,
+    cutoffs: list[int],
+    level: float | None,
+) -> Ranks:
+    """Judge the rankings of a model and of the most rated items."""
+    from hemf.baselines import Popularity
+    from hemf.evaluation import ranking_metrics
+
+    popularity = Popularity(duplicates=model.duplicates).fit(learnt)
+    with counted(output, "ranking") as counter:
+        own = ranking_metrics(model, learnt, withheld, cutoffs, level=level, progress=counter)
+    return Ranks(own, ranking_metrics(popularity, learnt, withheld, cutoffs, level=level))
 
 
 def write_html(path: Path, html: str) -> None:

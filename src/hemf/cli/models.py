@@ -129,6 +129,8 @@ class Kind:
     """Whether it learns rating by rating."""
     features: bool = False
     """Whether it learns from features."""
+    predicts: bool = True
+    """Whether it predicts ratings; if not, it only ranks."""
 
     def new(self, options: ModelOptions, own: Sequence[str] = ()) -> Model:
         """Return an unfitted model; its ``own`` settings override others, and all are checked."""
@@ -152,6 +154,7 @@ MODELS = {
     "m3f-tif": Kind("M3FTIF", "hemf.samplers"),
     "bias": Kind("Bias", "hemf.baselines"),
     "popularity": Kind("Popularity", "hemf.baselines"),
+    "ease": Kind("EASE", "hemf.baselines", predicts=False),
 }
 """Models by name.
 
@@ -230,7 +233,8 @@ def warm_up(model: Model, *, online: bool = False) -> None:
     ratings = [(user, item, float(user + item), user) for user, item in pairs]
     kind: Any = type(model)
     small = kind(**chosen).fit(ratings)
-    small.predict([0], [0])
+    if hasattr(small, "predict"):  # EASE only ranks
+        small.predict([0], [0])
     if given.get("moods"):
         compile_moods(given["dtype"])  # a single sweep does not need them
     if online:

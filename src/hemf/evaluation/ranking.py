@@ -6,16 +6,23 @@ and the best are selected by partial sorting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._arrays import top_columns
 from hemf._checks import check_int, check_value
-from hemf._typing import AnyArray, Array, BoolArray, Int64Array, RatingsLike
+from hemf._typing import (
+    AnyArray,
+    Array,
+    BoolArray,
+    Float64Array,
+    Int64Array,
+    RatingsLike,
+)
 from hemf.data.ratings import Ratings
 from hemf.errors import DataError, ParameterError
 
@@ -35,7 +42,7 @@ class RankingMetrics:
     """Number of items recommended to each user."""
     users: int
     """Number of users judged: those with relevant test ratings and any training ratings."""
-    relevant: float
+    level: float
     """Smallest rating that is relevant."""
     ndcg: float
     """Normalised discounted cumulative gain."""
@@ -59,27 +66,51 @@ class RankingMetrics:
     def to_dict(self) -> dict[str, object]:
         """Return the figures in JSON's types; names end in ``@n``."""
         others = {
-            "relevant": self.relevant,
+            "relevant": self.level,
             "ranked_users": self.users,
             "ranking_left_out": self.left_out,
         }
         metrics = {
             f"{name}@{self.n}": value
             for name, value in asdict(self).items()
-            if name not in ("n", "users", "relevant", "left_out")
+            if name not in ("n", "users", "level", "left_out")
         }
         return metrics | others
 
 
+@overload
 def ranking_metrics(
     model: object,
     train: RatingsLike,
     test: RatingsLike,
     n: int = 10,
     *,
-    relevant: float | None = None,
+    level: float | None = None,
     progress: Progress | None = None,
-) -> RankingMetrics:
+) -> RankingMetrics: ...
+
+
+@overload
+def ranking_metrics(
+    model: object,
+    train: RatingsLike,
+    test: RatingsLike,
+    n: Sequence[int],
+    *,
+    level: float | None = None,
+    progress: Progress | None = None,
+) -> list[RankingMetrics]: ...
+
+
+def ranking_metrics(
+    model: object,
+    train: RatingsLike,
+    test: RatingsLike,
+    n: int | Sequence[int] = 10,
+    *,
+    level: float | None = None,
+    progress: Progress | None = None,
+) -> RankingMetrics | list[RankingMetrics]:
     """Rank all items that a user has not rated in training, and judge the best n by test ratings.
 
     Items without a test rating count as not relevant. Equal scores are ranked in the order of the
@@ -93,72 +124,140 @@ def ranking_metrics(
     train, test
         Ratings, as `Ratings.from_any` reads them.
     n
-        Number of recommendations for each user.
-    relevant
+        Number of recommendations for each user, or several of them, judged by one ranking.
+    level
         Smallest test rating that is relevant; by default, all above the training mean are.
     progress
         ``progress(done, total)``, called as users are done.
 
     Returns
     -------
-    RankingMetrics
+    RankingMetrics or list of RankingMetrics
+        A list, in the order of ``n``, if ``n`` is a sequence.
 
     Examples
     --------
     >>> train = [("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 2), ("eve", "ale", 5)]
     >>> by_length = lambda users, items: np.tile([len(item) for item in items], (len(users), 1))
-    >>> found = ranking_metrics(by_length, train, [("ann", "ale", 5), ("eve", "milk", 5)], n=1)
+    >>> test = [("ann", "ale", 5), ("eve", "milk", 5)]
+    >>> found = ranking_metrics(by_length, train, test, n=1)
     >>> found.hit_rate, found.users, round(found.coverage, 2)
     (0.5, 2, 0.33)
+    >>> [found.recall for found in ranking_metrics(by_length, train, test, n=[1, 2])]
+    [0.5, 1.0]
 
     """
+    cutoffs = check_cutoffs("n", n)
     learnt, withheld = Ratings.from_any(train), Ratings.from_any(test)
-    n = check_int("n", n, low=1)
     threshold = _above(learnt.mean, learnt.by_user.values.dtype.type)
-    if relevant is not None:
-        is_number = isinstance(relevant, int | float | np.number) and bool(np.isfinite(relevant))
-        check_value("relevant", relevant, is_number, "a number")
-        threshold = float(relevant)
+    if level is not None:
+        is_number = isinstance(level, int | float | np.number) and bool(np.isfinite(level))
+        check_value("level", level, is_number, "a number")
+        threshold = float(level)
     if not learnt.n_ratings:
         raise DataError("train holds no ratings")
-    raters = np.diff(learnt.by_item.indptr)
-    catalogue = np.flatnonzero(raters)
-    column = np.full(learnt.n_items + 1, -1)  # the last is for items that are not in training
-    column[catalogue] = np.arange(catalogue.size)
-    by_user = learnt.by_user
-    seen = csr_array(
-        (np.ones(by_user.nnz, bool), column[by_user.indices], by_user.indptr),
-        shape=(learnt.n_users, catalogue.size),
-    )
-    wanted, left_out = _relevant_items(learnt, withheld, threshold, column, seen)
+    catalogue = Catalogue.of(learnt)
+    wanted, left_out = catalogue.relevant(withheld, threshold)
     relevant_items = np.diff(wanted.indptr)
     judged = np.flatnonzero(relevant_items)
     if not judged.size:
         raise DataError(
             f"no user and item of training have a rating of {threshold:g} or more in test; lower "
-            "relevant, or give other ratings",
+            "the level, or give other ratings",
             value=threshold,
         )
-    width = min(n, catalogue.size)
+    width = min(max(cutoffs), catalogue.raters.size)
     top = np.empty((judged.size, width), np.int64)
     hits = np.empty((judged.size, width), bool)
-    for part, scores in _blocks(_scorer(model), learnt, judged, catalogue, progress):
-        scores[seen[judged[part]].nonzero()] = -np.inf
+    for part, scores in _blocks(scorer(model), catalogue, judged, progress):
+        scores[catalogue.seen[judged[part]].nonzero()] = -np.inf
         top[part] = best = top_columns(scores, width)
         is_wanted = wanted[judged[part]].toarray()
         hits[part] = np.take_along_axis(is_wanted, np.maximum(best, 0), axis=1) & (best >= 0)
-    n_users = np.count_nonzero(np.diff(by_user.indptr))
-    shown = top[top >= 0]
-    shares = raters[catalogue][shown] / n_users
-    return RankingMetrics(
-        n=n,
-        users=int(judged.size),
-        relevant=threshold,
-        **_rank_metrics(hits, relevant_items[judged], n),
-        coverage=float(np.unique(shown).size / catalogue.size),
-        novelty=float(-np.log2(shares).mean()) if shown.size else float("nan"),
-        left_out=left_out,
-    )
+    found = [
+        RankingMetrics(
+            n=cutoff,
+            users=int(judged.size),
+            level=threshold,
+            **_rank_metrics(hits[:, :cutoff], relevant_items[judged], cutoff),
+            **catalogue.variety(top[:, :cutoff]),
+            left_out=left_out,
+        )
+        for cutoff in cutoffs
+    ]
+    return found if isinstance(n, Sequence) else found[0]
+
+
+def check_cutoffs(name: str, n: int | Sequence[int]) -> list[int]:
+    """Check a length of lists, or several different ones.
+
+    >>> check_cutoffs("n", 10), check_cutoffs("n", (5, 10))
+    ([10], [5, 10])
+    """
+    several = list(n) if isinstance(n, Sequence) else [n]
+    check_value(name, n, bool(several), "a whole number, or a sequence of at least one")
+    checked = [check_int(name, one, low=1) for one in several]
+    check_value(name, n, len(set(checked)) == len(checked), "without repetitions")
+    return checked
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The items rated in training, who rated them, and the users."""
+
+    learnt: Ratings
+    column: Int64Array
+    """Column of each item; -1 for items without ratings and, in the last entry, for unknown."""
+    raters: Int64Array
+    """Number of ratings of each column."""
+    seen: csr_array
+    """Which user rated which column."""
+
+    @classmethod
+    def of(cls, learnt: Ratings) -> Catalogue:
+        """Return the catalogue of training ratings."""
+        raters = np.diff(learnt.by_item.indptr)
+        rated = np.flatnonzero(raters)
+        column = np.full(learnt.n_items + 1, -1)
+        column[rated] = np.arange(rated.size)
+        by_user = learnt.by_user
+        seen = csr_array(
+            (np.ones(by_user.nnz, bool), column[by_user.indices], by_user.indptr),
+            shape=(learnt.n_users, rated.size),
+        )
+        return cls(learnt, column, raters[rated], seen)
+
+    @property
+    def ids(self) -> AnyArray:
+        """Id of the item of each column."""
+        ids: AnyArray = self.learnt.items.ids[self.column[:-1] >= 0]
+        return ids
+
+    def relevant(self, withheld: Ratings, threshold: float) -> tuple[csr_array, int]:
+        """Return which columns are relevant to each training user, and the number left out."""
+        users, items, values = withheld.triples()
+        # Compared in the type of the ratings: float32 is coarser.
+        liked = values >= values.dtype.type(threshold)
+        user_rows = self.learnt.users.rows(withheld.users.ids)[users[liked]]
+        columns = self.column[self.learnt.items.rows(withheld.items.ids)[items[liked]]]
+        active = np.append(np.diff(self.seen.indptr) > 0, False)  # row -1 is the last
+        known = active[user_rows] & (columns >= 0)
+        pairs = user_rows[known], columns[known]
+        ones = np.ones(pairs[0].size, bool)
+        wanted = csr_array(csr_array((ones, pairs), shape=self.seen.shape) > self.seen)
+        return wanted, int(liked.sum()) - wanted.nnz
+
+    def variety(self, top: Int64Array) -> dict[str, float]:
+        """Return coverage and novelty of lists of columns; -1 is an empty place."""
+        shown = top[top >= 0]
+        n_users = np.count_nonzero(np.diff(self.seen.indptr))
+        novelty = float("nan")
+        if shown.size:
+            novelty = float(-np.log2(self.raters[shown] / n_users).mean())
+        return {
+            "coverage": float(np.unique(shown).size / self.raters.size),
+            "novelty": novelty,
+        }
 
 
 def _above(mean: float, kind: type[np.floating] = np.float32) -> float:
@@ -171,27 +270,8 @@ def _above(mean: float, kind: type[np.floating] = np.float32) -> float:
     return float(nearest if nearest > mean else np.nextafter(nearest, kind(np.inf)))
 
 
-def _relevant_items(
-    learnt: Ratings, withheld: Ratings, threshold: float, column: Int64Array, seen: csr_array
-) -> tuple[csr_array, int]:
-    """Return which items are relevant to each training user, and the number left out."""
-    users, items, values = withheld.triples()
-    liked = values >= values.dtype.type(threshold)  # in the type of the ratings: float32 is coarser
-    user_rows = learnt.users.rows(withheld.users.ids)[users[liked]]
-    columns = column[learnt.items.rows(withheld.items.ids)[items[liked]]]  # row -1 is the last
-    active = np.append(np.diff(seen.indptr) > 0, False)
-    known = active[user_rows] & (columns >= 0)
-    user_rows, columns = user_rows[known], columns[known]
-    trained = seen.tocoo()
-    n_columns = np.int64(seen.shape[1])
-    new = ~np.isin(
-        user_rows * n_columns + columns, trained.row.astype(np.int64) * n_columns + trained.col
-    )
-    wanted = csr_array((new[new], (user_rows[new], columns[new])), shape=seen.shape)
-    return wanted, int(liked.sum()) - wanted.nnz
-
-
-def _scorer(model: object) -> Scorer:
+def scorer(model: object) -> Scorer:
+    """Return what ranks items by a model: its ``scores``, else ``predict``, or the model itself."""
     if hasattr(model, "scores"):
         found: Scorer = model.scores
         return found
@@ -211,29 +291,30 @@ def _scorer(model: object) -> Scorer:
 
 
 def _blocks(
-    scorer: Scorer,
-    learnt: Ratings,
-    judged: Int64Array,
-    catalogue: Int64Array,
-    progress: Progress | None,
+    score: Scorer, catalogue: Catalogue, judged: Int64Array, progress: Progress | None
 ) -> Iterator[tuple[slice, Array]]:
     """Yield writable matrices of scores of the users judged, some users at a time."""
-    items = learnt.items.ids[catalogue]
+    users, items = catalogue.learnt.users.ids[judged], catalogue.ids
     step = max(1, BLOCK_BYTES // (8 * items.size))
     for start in range(0, judged.size, step):
         part = slice(start, min(start + step, judged.size))
-        scores = np.array(scorer(learnt.users.ids[judged[part]], items), np.float64)
-        if scores.shape != (part.stop - part.start, items.size):
-            raise DataError(
-                f"scores are a table of {scores.shape}; expected a row for each of "
-                f"{part.stop - part.start} users and a column for each of {items.size} items",
-                value=scores.shape,
-            )
-        if np.isnan(scores).any():
-            raise DataError("a score is not a number", value=float("nan"))
-        yield part, scores
+        yield part, checked_scores(score, users[part], items)
         if progress is not None:
             progress(part.stop, judged.size)
+
+
+def checked_scores(score: Scorer, users: AnyArray, items: AnyArray) -> Float64Array:
+    """Return a writable matrix of scores, checked for its shape and for numbers."""
+    scores = np.array(score(users, items), np.float64)
+    if scores.shape != (len(users), len(items)):
+        raise DataError(
+            f"scores are a table of {scores.shape}; expected a row for each of {len(users)} users "
+            f"and a column for each of {len(items)} items",
+            value=scores.shape,
+        )
+    if np.isnan(scores).any():
+        raise DataError("a score is not a number", value=float("nan"))
+    return scores
 
 
 def _rank_metrics(hits: BoolArray, wanted: Int64Array, n: int) -> dict[str, float]:

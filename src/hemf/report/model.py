@@ -341,16 +341,19 @@ def render(
     subtitle: str,
     figures: Mapping[str, float | None],
     found: Calibration | None,
-    ranks: RankingMetrics | None,
+    ranks: Sequence[tuple[str, Sequence[RankingMetrics]]],
 ) -> str:
-    """Return the HTML of the page; ``figures`` are those that `hemf evaluate` prints."""
+    """Return the HTML of the page; ``figures`` are those that `hemf evaluate` prints.
+
+    ``ranks`` are names of rankings and their metrics, the model's first.
+    """
     shown = {
         name: form.format(figures[key])
         for key, (name, form) in TILES.items()
         if figures.get(key) is not None
     }
     body = [tiles(shown), section("How sure", calibration_cards(found, "withheld"))]
-    if ranks is not None:
+    if ranks:
         body.append(section("How it ranks", [_ranking(ranks)]))
     return page(title, subtitle, body)
 
@@ -405,18 +408,21 @@ def calibration_cards(found: Calibration | None, whose: str, caution: str = "") 
     ]
 
 
-def _ranking(ranks: RankingMetrics) -> str:
+def _ranking(ranks: Sequence[tuple[str, Sequence[RankingMetrics]]]) -> str:
+    own = ranks[0][1]
     rows = [
-        [name, form.format(getattr(ranks, key)), meaning]
+        [name, *(form.format(getattr(one, key)) for _, found in ranks for one in found), meaning]
         for key, (name, form, meaning) in RANKED.items()
     ]
-    left = ranks.left_out
+    left = own[0].left_out
     without = f" {left:,} ratings of unknown users or items are left out." if left else ""
+    lengths = " and ".join(str(one.n) for one in own)
+    headers = [f"{name} at {one.n}".strip() for name, found in ranks for one in found]
     return card(
-        f"The best {ranks.n} for {ranks.users:,} users",
-        f"All items not rated in training are ranked; those rated {ranks.relevant:.4g} or more in "
+        f"The best {lengths} for {own[0].users:,} users",
+        f"All items not rated in training are ranked; those rated {own[0].level:.4g} or more in "
         f"test are relevant, all others are not, be they merely not rated.{without}",
-        table([f"at {ranks.n}", "", ""], rows, numbers=[1]),
+        table(["", *headers, ""], rows, numbers=range(1, len(headers) + 1)),
         wide=True,
     )
 
