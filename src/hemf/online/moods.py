@@ -95,16 +95,10 @@ class OnlineMoods:
         from hemf.kernels.structures import Sessions
 
         prior = self.prior
-        return Sessions(
-            table=self.table,
-            moods=self.moods,
-            time=self.time,
-            links=self.links,
-            last=self.last[: self.n_raters],
-            smoothed=self.smoothed[: self.n_raters],
-            used=self.used,
-            prior=np.array([prior.persistence, prior.variance, prior.extra]),
-        )
+        known = np.array([prior.persistence, prior.variance, prior.extra])
+        last, smoothed = self.last[: self.n_raters], self.smoothed[: self.n_raters]
+        own = self.table, self.moods, self.time, self.links
+        return Sessions(*own, last, smoothed, self.used, known)
 
     # -- room ------------------------------------------------------------------------------------
 

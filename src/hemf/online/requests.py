@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -110,8 +109,7 @@ def check_previous(before: Array, users: Int64Array, items: Int64Array) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """Ratings to remove, by rows; ids and values as given, for messages."""
 
     users: Int64Array
