@@ -119,14 +119,18 @@ def load_lanes(first: int, count: int, memory: SweepMemory) -> None:
 
 @step
 def load_block(
-    start: int, count: int, last: int, ratings: Ratings, other: OtherRows, memory: SweepMemory
-) -> None:
-    """Put rows side by side; gather the next batch, up to ``last``, if they are not in this one."""
-    batch = memory.batch
+    start: int, end: int, last: int, ratings: Ratings, other: OtherRows, memory: SweepMemory
+) -> int:
+    """Put rows up to ``end`` side by side, as many as fit; return how many.
+
+    If they are not in this batch, the next one is gathered, up to ``last``.
+    """
+    batch, count = memory.batch, min(WIDTH, end - start)
     if start + count > batch[1]:
         batch[0], batch[1] = start, min(start + memory.grams.shape[0], last)
         gather_batch(start, batch[1] - start, ratings, other, memory)
     load_lanes(start - batch[0], count, memory)
+    return count
 
 
 @plain

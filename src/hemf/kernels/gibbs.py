@@ -66,8 +66,7 @@ def draw_rows(
     factor, drawn = memory.factors[0], memory.mean
     memory.batch[:] = cuts[begin]
     for start in range(cuts[begin], cuts[end], WIDTH):
-        count = min(WIDTH, cuts[end] - start)
-        load_block(start, count, cuts[end], ratings, other, memory)
+        count = load_block(start, cuts[end], cuts[end], ratings, other, memory)
         data_part(start, count, free, -1, noise, memory, factor, drawn)
         for p in range(triangle):
             lanes.store(factor, p, lanes.load(factor, p) + precision[p])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hemf.kernels.compile import kernel, separate, separate_step
+from hemf.kernels.compile import inner, kernel, separate, separate_step
 from hemf.kernels.structures import (
     MEAN,
     SPREAD,
@@ -197,6 +197,17 @@ def predict_level(sessions: Sessions, earlier: int, later: int) -> tuple[float, 
     )
 
 
+@inner
+def link(sessions: Sessions, i: int, earlier: int, later: int, next: int, previous: int) -> None:
+    """Let ``next`` follow the earlier session of a rater, ``previous`` precede the later one."""
+    if earlier >= 0:
+        sessions.links[earlier, LATER] = next
+    if later >= 0:
+        sessions.links[later, EARLIER] = previous
+    else:
+        sessions.last[i] = previous
+
+
 @separate
 def find_session(sessions: Sessions, i: int, when: int, complete: bool) -> int:
     """Return the session of a rater at a time; a new one is added if there is none.
@@ -222,12 +233,7 @@ def find_session(sessions: Sessions, i: int, when: int, complete: bool) -> int:
     links[s, RATER] = i
     if complete:
         links[s, EARLIER], links[s, LATER] = earlier, later
-        if earlier >= 0:
-            links[earlier, LATER] = s
-        if later >= 0:
-            links[later, EARLIER] = s
-        else:
-            sessions.last[i] = s
+        link(sessions, i, earlier, later, s, s)
     elif later >= 0:
         links[s, RATER] = -1  # earlier than the latest: it cannot be found again
     else:
@@ -360,12 +366,7 @@ def gather_chain(users: Rows, items: Rows, sessions: Sessions, rules: Rules, i: 
         earlier, later = np.int64(links[s, EARLIER]), np.int64(links[s, LATER])
         if table[s, PRECISION] == 0.0:
             links[s, RATER] = -1
-            if earlier >= 0:
-                links[earlier, LATER] = later
-            if later >= 0:
-                links[later, EARLIER] = earlier
-            else:
-                sessions.last[i] = earlier
+            link(sessions, i, earlier, later, later, earlier)
         s = earlier
     sessions.smoothed[i] = users.count[i]
 
@@ -458,8 +459,8 @@ def filter_all(
 
 @kernel
 def smooth_all(
-    rows: Int64Array, users: Rows, items: Rows, rules: Rules, sessions: Sessions, gathers: int,
-    sums: Float64Array,
+    rows: Int64Array, users: Rows, items: Rows, rules: Rules,
+    sessions: Sessions, gathers: int, sums: Float64Array,
 ) -> None:  # fmt: skip
     """Bring all moods of these raters to their optimum; ``gathers`` sums up their ratings first."""
     users, items, rules, sessions = refer(users), refer(items), refer(rules), refer(sessions)

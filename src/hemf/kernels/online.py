@@ -156,14 +156,12 @@ def refresh_all(
 
 
 @kernel
-def contribute_all(
-    rows: Int64Array, own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch
-) -> None:
-    """Store the contributions of rows to their communities, without changing the rows."""
+def contribute_all(own: Rows, other: Rows, shared: Shared, rules: Rules, memory: Scratch) -> None:
+    """Store the contributions of all rows to their communities, without changing the rows."""
     own, other, shared = refer(own), refer(other), refer(shared)
     rules, memory = refer(rules), refer(memory)
-    for k in range(rows.size):
-        contribute(own, other, shared, rules, rows[k], memory)
+    for i in range(own.count.size):
+        contribute(own, other, shared, rules, i, memory)
 
 
 @kernel

@@ -14,6 +14,8 @@ cuts[c+1]. ``features`` is None without any.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hemf.kernels.blocks import (
@@ -26,7 +28,7 @@ from hemf.kernels.blocks import (
     return_shift,
     write_block,
 )
-from hemf.kernels.compile import kernel
+from hemf.kernels.compile import inner, kernel
 from hemf.kernels.lanes import (
     factorise,
     full,
@@ -52,6 +54,19 @@ from hemf.kernels.structures import (
 )
 
 
+@inner
+def sizes(prior: Prior) -> Any:
+    """Return the numbers of coordinates, of communities and in P, and whether all share one P."""
+    tied = prior.precision.shape[0] == 1
+    return prior.free.size, prior.natural_mean.shape[0], prior.precision.shape[1], tied
+
+
+@inner
+def part(statistics: Statistics, chunk: int) -> Any:
+    """Return a chunk's sizes, first moments and scatter."""
+    return statistics.size[chunk], statistics.first[chunk], statistics.scatter[chunk]
+
+
 # docs/model.md#row-factors
 @kernel
 def coupled_rows(
@@ -62,21 +77,16 @@ def coupled_rows(
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
     posterior, statistics = refer(posterior), refer(statistics)
     precision, natural_mean = prior.precision, prior.natural_mean
-    order, communities = prior.free.size, natural_mean.shape[0]
-    triangle = precision.shape[1]
-    tied = precision.shape[0] == 1
+    order, communities, triangle, tied = sizes(prior)
     factors, solutions, share = memory.factors, memory.solutions, memory.share
     half_log_det, row_mean, row_second = memory.half_log_det, memory.mean, memory.second
     data_precision, data_natural_mean = memory.data_precision, memory.data_natural_mean
     membership, ones = posterior.membership, memory.ones
     memory.batch[:] = cuts[begin]
     for chunk in range(begin, end):
-        low, high = cuts[chunk], cuts[chunk + 1]
-        size, first = statistics.size[chunk], statistics.first[chunk]
-        scatter = statistics.scatter[chunk]
-        for start in range(low, high, WIDTH):
-            count = min(WIDTH, high - start)
-            load_block(start, count, cuts[end], ratings, other, memory)
+        size, first, scatter = part(statistics, chunk)
+        for start in range(cuts[chunk], cuts[chunk + 1], WIDTH):
+            count = load_block(start, cuts[chunk + 1], cuts[end], ratings, other, memory)
             data_part(
                 start, count, prior.free, prior.pinned, posterior.noise, memory, data_precision,
                 data_natural_mean,
@@ -153,20 +163,15 @@ def mean_field_rows(
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
     posterior, statistics = refer(posterior), refer(statistics)
     precision, natural_mean = prior.precision, prior.natural_mean
-    order, communities = prior.free.size, natural_mean.shape[0]
-    triangle = precision.shape[1]
-    tied = precision.shape[0] == 1
+    order, communities, triangle, tied = sizes(prior)
     factor, half_log_det, share = memory.factors[0], memory.half_log_det[0], memory.share
     row_mean, row_second = memory.mean, memory.second
     membership, ones, entropies = posterior.membership, memory.ones, statistics.entropy
     memory.batch[:] = cuts[begin]
     for chunk in range(begin, end):
-        low, high = cuts[chunk], cuts[chunk + 1]
-        size, first = statistics.size[chunk], statistics.first[chunk]
-        scatter = statistics.scatter[chunk]
-        for start in range(low, high, WIDTH):
-            count = min(WIDTH, high - start)
-            load_block(start, count, cuts[end], ratings, other, memory)
+        size, first, scatter = part(statistics, chunk)
+        for start in range(cuts[chunk], cuts[chunk + 1], WIDTH):
+            count = load_block(start, cuts[chunk + 1], cuts[end], ratings, other, memory)
             data_part(
                 start, count, prior.free, prior.pinned, posterior.noise, memory, factor, row_mean
             )

@@ -26,16 +26,12 @@ MEAN, SPREAD = range(2)
 
 # What arrays hold: {T} is the storage type, {C} that of codes.
 Int64 = Annotated[Any, "int64"]
-UInt8Array = Annotated[Any, "uint8[::1]"]
-UInt16Array = Annotated[Any, "uint16[::1]"]
 Int32Array = Annotated[Any, "int32[::1]"]
 Int64Array = Annotated[Any, "int64[::1]"]
 Float64Array = Annotated[Any, "float64[::1]"]
 Vector = Annotated[Any, "{T}[::1]"]
 Table = Annotated[Any, "{T}[:, ::1]"]
 Cube = Annotated[Any, "{T}[:, :, ::1]"]
-Int32Matrix = Annotated[Any, "int32[:, ::1]"]
-Int64Matrix = Annotated[Any, "int64[:, ::1]"]
 Float64Matrix = Annotated[Any, "float64[:, ::1]"]
 Float64Cube = Annotated[Any, "float64[:, :, ::1]"]
 
@@ -232,6 +228,8 @@ class SessionPosterior(NamedTuple):
 
 # -- Gibbs sampling --------------------------------------------------------------------------------
 
+UInt8Array = Annotated[Any, "uint8[::1]"]
+
 
 class TopicRatings(NamedTuple):
     """Ratings whose topics are drawn."""
@@ -255,6 +253,8 @@ class TopicRows(NamedTuple):
 
 
 # -- online learning -----------------------------------------------------------------------------
+
+Int32Matrix = Annotated[Any, "int32[:, ::1]"]
 
 
 class Rows(NamedTuple):
@@ -400,6 +400,9 @@ class Stream(NamedTuple):
     """Without history, E(r - a·b)² τ υ after the rating was learnt."""
     spent: Int64Array
     """Ticks of the clock."""
+
+
+UInt16Array = Annotated[Any, "uint16[::1]"]
 
 
 class Pools(NamedTuple):

@@ -14,7 +14,7 @@ after the other, where the lists are, and the lists.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from llvmlite import ir
 from numba import types
@@ -22,7 +22,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hemf.kernels.compile import inner, kernel
-from hemf.kernels.structures import Copy, Int64Array, Int64Matrix, Pools
+from hemf.kernels.structures import Copy, Int64Array, Pools
+
+Int64Matrix = Annotated[Any, "int64[:, ::1]"]
 
 PLACE, ENTRIES = 8, 16
 """Parts of a row that are copied: where its list is, and the list. Tables are the lower bits."""

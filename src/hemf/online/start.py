@@ -224,8 +224,7 @@ def record_parts(state: OnlineState, name: str) -> None:
     store, common = state.stores[name], shared(state, name)
     own, other = pair(state, name)
     memory = store.scratch(own, common)
-    rows = np.arange(store.n_rows)
-    kernel(state, "contribute_all")(rows, own, other, common, rules(state), memory)
+    kernel(state, "contribute_all")(own, other, common, rules(state), memory)
     state.sides[name].statistics = store.statistics
 
 
