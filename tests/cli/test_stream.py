@@ -386,3 +386,26 @@ def test_the_picture_does_not_take_the_place_of_the_ratings(hemf, times, tmp_pat
 def test_silence_is_silent():
     with stream.StreamProgress(Output(json=True), "sgd") as show:
         show(None)  # not even looked at
+
+
+def test_the_next_choices_are_ranked_beside_a_list_of_the_most_rated(hemf, club):
+    arguments = ("stream", "--ratings", club.ratings, "--warm-start", 0.2, "--model", "sgd")
+    run = hemf(*arguments, "--top", "3,9", "--ranked", 40, "--json")
+    assert run.code == 0, run.err
+    answer = run.json
+    assert 0 < answer["ranked_choices"] <= 40
+    assert 0 <= answer["ndcg@3"] <= answer["ndcg@9"] <= answer["hit_rate@9"] <= 1
+    assert 0 < answer["popularity"]["hit_rate@9"] <= 1
+    assert answer["models"][0]["popularity"] == answer["popularity"]
+    without = hemf(*arguments, "--json").json
+    assert without["rmse"] == answer["rmse"]
+    assert "ndcg@9" not in without
+
+
+def test_rankings_of_a_stream_are_shown_in_its_table(on_terminal, club):
+    run = on_terminal("stream", "--ratings", club.ratings, "--model", "sgd", "--top", 5)
+    assert run.code == 0, run.err
+    assert "NDCG@5" in run.out
+    assert "most rated" in run.out
+    run = on_terminal("stream", "--ratings", club.ratings, "--top", "x")
+    assert "--top x: expected a whole number" in run.err

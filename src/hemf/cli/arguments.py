@@ -214,3 +214,22 @@ def check_writable(
     else:
         return
     raise DataError(f"{path}{why}", value=str(path))
+
+
+def parse_cutoffs(text: str | None) -> list[int] | None:
+    """Parse ``--top``: whole numbers with commas.
+
+    >>> parse_cutoffs("10"), parse_cutoffs("5,10,20"), parse_cutoffs(None)
+    ([10], [5, 10, 20], None)
+    """
+    from hemf.evaluation.ranking import check_cutoffs
+
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ParameterError(
+            f"--top {text}: expected a whole number, or several with commas, as in 5,10,20",
+            value=text,
+        )
+    return check_cutoffs("--top", [int(part) for part in parts])

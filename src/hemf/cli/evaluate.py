@@ -68,7 +68,7 @@ def evaluate(
     with the model or by --set: gibbs, bpmf and m3f average over as many samples as samples says,
     after burn_in iterations; the topics of m3f are user_topics and item_topics.
     """
-    cutoffs = parse_cutoffs(top)
+    cutoffs = arguments.parse_cutoffs(top)
     arguments.check_writable(report, apart_from=[train, test])
     name, own = models.parse_model(model_name)
     if cutoffs is None and not models.MODELS[name].predicts:
@@ -118,25 +118,6 @@ def evaluate(
         html = render(f"{model!r}", f"{train} → {test}", document, found, lists)
         write_html(report, html)
     output.document(document)
-
-
-def parse_cutoffs(text: str | None) -> list[int] | None:
-    """Parse ``--top``: whole numbers with commas.
-
-    >>> parse_cutoffs("10"), parse_cutoffs("5,10,20"), parse_cutoffs(None)
-    ([10], [5, 10, 20], None)
-    """
-    from hemf.evaluation.ranking import check_cutoffs
-
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ParameterError(
-            f"--top {text}: expected a whole number, or several with commas, as in 5,10,20",
-            value=text,
-        )
-    return check_cutoffs("--top", [int(part) for part in parts])
 
 
 def prediction_errors(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hemf._typing import AnyArray, Array, Int64Array
     from hemf.data.sources import Columns
     from hemf.data.vocabulary import CodedIds
-    from hemf.evaluation import CurvePoint, Prequential
+    from hemf.evaluation import CurvePoint, NextChoices, Prequential
     from hemf.evaluation.prequential import Learner
 
     TestRows = tuple[AnyArray, ...]
@@ -87,6 +87,23 @@ class RowOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class RankOptions:
+    """Rankings of the next choices, options of the command."""
+
+    top: Annotated[
+        str | None,
+        typer.Option(
+            help="Also judge lists of N items by what their users choose next, beside a list of "
+            "the most rated ones; several lengths with commas.",
+            metavar="N[,N…]",
+        ),
+    ] = None
+    ranked: Annotated[
+        int, typer.Option(metavar="M", help="With --top: ratings that are ranked.", min=1)
+    ] = 5000
+
+
 def stream(
     output: Output,
     data: Annotated[
@@ -100,6 +117,7 @@ def stream(
     *,
     options: StreamModels,
     chosen: RowOptions,
+    ranking: RankOptions,
     test: Annotated[
         str | None,
         typer.Option(metavar="V", help="Ratings to predict at every tenth of the stream."),
@@ -120,13 +138,18 @@ def stream(
     without reading, compiling, the warm start and the test ratings. With batches, p50 and p99 are
     those of a batch. --history and --set apply to the models that have such a parameter and no
     setting of their own for it.
+
+    With --top, items of a sample of the ratings are ranked just before these are learnt, among all
+    items that their users have not rated yet.
     """
+    from hemf.evaluation import NextChoices
     from hemf.report.model import check_plot_name, write_stream_plot
 
     learners, history = new_models(options), options.history
     if history is not None and not any("history" in model.get_params() for _, model in learners):
         output.remark(f"--history {history}: none of these models has a history")
     check_plot_name(plot)
+    cutoffs = arguments.parse_cutoffs(ranking.top)
     arguments.check_writable(plot, apart_from=[data, *([test] if test else [])])
     read = arguments.read_rows(output, data, columns)
     rows = ordered(read, chosen, options.seed)
@@ -135,7 +158,13 @@ def stream(
     interrupted = False
     try:
         for name, model in learners:
-            run(output, name, model, rows, batch_size, tested, runs)
+            choices = None
+            if cutoffs is not None:
+                choices = NextChoices(
+                    rows.users, rows.items, cutoffs, start=rows.start, events=ranking.ranked
+                )
+            stream = Stream(rows, batch_size, tested, choices)
+            run(output, name, model, stream, runs)
     except KeyboardInterrupt:
         if not runs:
             raise
@@ -163,7 +192,7 @@ def stream(
         "plot": plot and str(plot),
         "models": [done.document for done in runs],
     }
-    names = [name for name in runs[0].document if name != "curve"]
+    names = [name for name in runs[0].document if name not in ("curve", "popularity")]
     output.rows(
         columns_of(names, ([done.document[name] for name in names] for done in runs)),
         show,
@@ -186,6 +215,16 @@ class Rows:
     times: Int64Array | None
     start: int
     order: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a model is evaluated on, and how."""
+
+    rows: Rows
+    batch_size: int
+    test: TestRows | None
+    choices: NextChoices | None
 
 
 @dataclass(frozen=True)
@@ -219,15 +258,14 @@ def run(
     output: Output,
     name: str,
     model: models.Model,
-    rows: Rows,
-    batch_size: int,
-    test: TestRows | None,
+    given: Stream,
     runs: list[Run],
 ) -> None:
     """Run a stream; add the measurements to ``runs``, also after an interruption."""
     from hemf.data.ratings import Ratings
     from hemf.evaluation import Prequential
 
+    rows = given.rows
     with output.status(models.WARM_UP):
         models.warm_up(model, online=True)
     columns = rows.users, rows.items, rows.ratings
@@ -243,8 +281,9 @@ def run(
         *columns,
         timestamps=rows.times,
         start=rows.start,
-        batch_size=batch_size,
-        test=test,
+        batch_size=given.batch_size,
+        test=given.test,
+        choices=given.choices,
     )
     try:
         with (
@@ -325,6 +364,7 @@ def measured(name: str, stream: Prequential) -> Document:
         "item_communities": item_communities,
         "test_rmse": stream.test_rmse,
         "curve": [asdict(point) for point in stream.curve],
+        **({} if stream.choices is None else stream.choices.to_dict()),
     }
 
 
@@ -347,7 +387,19 @@ def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
         headers.insert(2, "test\nRMSE")
         shown = ["-" if rmse is None else f"{rmse:.4f}" for rmse in tested]
         rows = [[*row[:2], rmse, *row[2:]] for row, rmse in zip(rows, shown, strict=True)]
+    for name in [name for name in runs[0].document if name.startswith("ndcg@")]:
+        headers += [name.replace("ndcg", "NDCG"), "most rated"]
+        popular = [cast("Document", run.document["popularity"]) for run in runs]
+        rows = [
+            [*row, shown_ndcg(run.document[name]), shown_ndcg(beside[name])]
+            for row, run, beside in zip(rows, runs, popular, strict=True)
+        ]
     return headers, rows
+
+
+def shown_ndcg(value: object) -> str:
+    """Return an NDCG as text; there is none if nothing could be ranked."""
+    return f"{value:.4f}" if isinstance(value, float) else "-"
 
 
 LATENCIES_SHOWN = 50_000  # sample for live quantiles

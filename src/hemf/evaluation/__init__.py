@@ -6,6 +6,7 @@
 (90, 10)
 """
 
+from hemf.evaluation.choices import NextChoices
 from hemf.evaluation.distribution import (
     Calibration,
     CalibrationCurve,
@@ -41,10 +42,39 @@ from hemf.evaluation.ranking import RankingMetrics, ranking_metrics
 from hemf.evaluation.splits import k_fold, random_split, time_ordered, weak_generalisation
 
 __all__ = [
-    "PROTOCOLS", "Calibration", "CalibrationCurve", "CurvePoint", "PairedDifference", "Predictive",
-    "Prequential", "RankingMetrics", "Splits", "Summary", "adjusted_rand_index",
-    "calibration_curve", "coverage", "fingerprint", "judge", "k_fold", "kept_splits", "load_splits",
-    "mae", "make_splits", "nlpd", "paired_difference", "passes", "pit", "purity", "random_split",
-    "ranking_metrics", "rmse", "save_splits", "stream_order", "summarise", "time_ordered",
-    "warm_start_size", "weak_generalisation",
+    "PROTOCOLS",
+    "Calibration",
+    "CalibrationCurve",
+    "CurvePoint",
+    "NextChoices",
+    "PairedDifference",
+    "Predictive",
+    "Prequential",
+    "RankingMetrics",
+    "Splits",
+    "Summary",
+    "adjusted_rand_index",
+    "calibration_curve",
+    "coverage",
+    "fingerprint",
+    "judge",
+    "k_fold",
+    "kept_splits",
+    "load_splits",
+    "mae",
+    "make_splits",
+    "nlpd",
+    "paired_difference",
+    "passes",
+    "pit",
+    "purity",
+    "random_split",
+    "ranking_metrics",
+    "rmse",
+    "save_splits",
+    "stream_order",
+    "summarise",
+    "time_ordered",
+    "warm_start_size",
+    "weak_generalisation",
 ]  # fmt: skip

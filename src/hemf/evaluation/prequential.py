@@ -22,6 +22,7 @@ from hemf._checks import check_choice, check_int, check_lengths, check_value
 from hemf._typing import SIDES, AnyArray, Array, Float64Array, IdsLike, Int64Array
 from hemf.data.vocabulary import CodedIds, factorise
 from hemf.errors import DataError, UnknownIdWarning
+from hemf.evaluation.choices import NextChoices
 from hemf.evaluation.metrics import rmse
 from hemf.evaluation.splits import Seed
 
@@ -130,6 +131,10 @@ class Prequential:
     test
         Users, items, ratings and optionally timestamps that are predicted at every tenth of the
         stream.
+    choices
+        Ranks the items of some of the ratings before these are learnt, by what the learner knows
+        then. Ratings learnt one by one are cut into blocks there, which end with an update of what
+        all rows of a learner share.
 
     """
 
@@ -144,6 +149,7 @@ class Prequential:
         start: int = 0,
         batch_size: int = 1,
         test: tuple[IdsLike, ...] | None = None,
+        choices: NextChoices | None = None,
     ) -> None:
         values = np.asarray(ratings)
         if values.dtype != np.float32:
@@ -174,6 +180,7 @@ class Prequential:
         self._squared_errors = np.empty(self.length)
         self._latencies: list[Float64Array] = []  # seconds of each rating or each batch
         self._test = test
+        self.choices = choices
         self._points = _curve_points(self.length)
 
     @property
@@ -184,7 +191,10 @@ class Prequential:
     def run(self, watch: Callable[[Self], object] | None = None) -> Self:
         """Stream the rest; ``watch`` is called with this object after every block."""
         while self.ratings < self.length:
-            self._learn(self._next_end())
+            end = self._next_end()
+            if self.choices is not None and hasattr(self.learner, "n_users_"):  # it is fitted
+                self.choices.rank(self.learner, self.start + self.ratings, self.start + end)
+            self._learn(end)
             self._add_point()
             if watch is not None:
                 watch(self)
@@ -252,7 +262,11 @@ class Prequential:
     def _next_end(self) -> int:
         if self.batch_size == 1:
             point = np.searchsorted(self._points, self.ratings, side="right")
-            return min(self.ratings + BLOCK, int(self._points[point]))
+            end = min(self.ratings + BLOCK, int(self._points[point]))
+            if self.choices is None:
+                return end
+            begin = self.start
+            return self.choices.next_after(begin + self.ratings, begin + end) - begin
         return min(self.ratings + self.batch_size, self.length)
 
     def _learn(self, end: int) -> None:
