@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,13 @@ def test_no_source_file_does_more_than_one_job():
         if (lines := len(path.read_text().splitlines())) > 800
     }
     assert not long
+
+
+def test_files_that_guides_name_exist():
+    """Paths are from the root, or from src/hemf or tests as in the guides' tables."""
+    named = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
+    guides = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    paths = {path for guide in guides for path in named.findall(guide.read_text(encoding="utf-8"))}
+    assert paths
+    places = (ROOT, ROOT / "src/hemf", ROOT / "tests")
+    assert not [path for path in paths if not any((place / path).is_file() for place in places)]
