@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hemf._arrays import RECENT_VALUES, RatingBook
 from hemf.kernels import record
-from hemf.online.store import NARROW_CODES, RECENT_VALUES, History, RatingBook
+from hemf.online.store import NARROW_CODES, History
 
 Model = list[list[tuple[int, int]]]
 """What a history stands for: the entries (other row, code) of each row."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf._arrays import RatingBook
 from hemf._options import ALL, OnlineOptions, Schedule
 from hemf._typing import SIDES
 from hemf.batch.sweep import (
@@ -22,7 +23,6 @@ from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import start, updates
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
-from hemf.online.store import RatingBook
 from proofs.learners import (
     CENTRE,
     EXACT,

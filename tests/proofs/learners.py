@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hemf._arrays import RatingBook
 from hemf._options import ALL, OnlineOptions
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, assign, start_side
@@ -20,7 +21,6 @@ from hemf.online import learner as learners
 from hemf.online import start, updates
 from hemf.online import state as states
 from hemf.online.state import OnlineState
-from hemf.online.store import RatingBook
 from proofs import slow_bound
 from proofs.problems import OTHER, Setting, fit_with, problem, rows_of, tables, update_rows
 

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.sparse import issparse
 
 from hemf import HeMF
+from hemf._arrays import RatingBook
 from hemf.data.vocabulary import Vocabulary
 from hemf.model.state import FittedModel
 from hemf.online.moods import OnlineMoods
-from hemf.online.store import History, RatingBook, RowStore
+from hemf.online.store import History, RowStore
 
 CALLS = {"journal", "lock", "prepared"}
 """Attributes that are of calls rather than of a model."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from hemf._arrays import RatingBook
 from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
@@ -19,7 +20,6 @@ from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.model.state import FittedModel, given_at_fit
 from hemf.online.clocks import is_far
 from hemf.online.state import OnlineState, add_new_rows, recall
-from hemf.online.store import RatingBook
 
 More = dict[str, tuple[list[Any], csr_array]]
 """Ids and encoded features of each side that there are any of."""

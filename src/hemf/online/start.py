@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hemf._arrays import RatingBook
 from hemf._checks import available_bytes
 from hemf._options import ALL, MAX_PARTS, FitOptions, OnlineOptions
 from hemf._typing import OTHER, SIDES, AnyArray, Int32Array, Int64Array
@@ -37,7 +38,7 @@ from hemf.online.state import (
     widen,
     write_effects,
 )
-from hemf.online.store import History, RatingBook, RowStore, feature_tables, row_of_each
+from hemf.online.store import History, RowStore, feature_tables, row_of_each
 
 Tables: TypeAlias = dict[str, tuple[AnyArray, ...]]
 """Each side's indptr, indices and codes, oldest first, and sessions where there are moods."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from hemf._arrays import RatingBook
 from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import (
     OTHER,
@@ -46,7 +47,6 @@ from hemf.online.store import (
     SUMS,
     WHOLE,
     Kernel,
-    RatingBook,
     RowStore,
     community_arguments,
     copy_rows_kernel,

@@ -9,6 +9,7 @@ from dataclasses import astuple, fields
 import numpy as np
 from scipy.sparse import csr_array
 
+from hemf._arrays import RatingBook
 from hemf._checks import LARGEST, check_array, is_bounded, is_covariance, is_inside, require
 from hemf._files import (
     Archive,
@@ -35,7 +36,7 @@ from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
 from hemf.online.state import OnlineState
-from hemf.online.store import ALL_ARRAYS, History, RatingBook, RowStore, empty_rows, feature_tables
+from hemf.online.store import ALL_ARRAYS, History, RowStore, empty_rows, feature_tables
 
 _OF_SIDE = ("mean", "second", "membership", "shape", "rate")
 _OWN = tuple(name for name in ALL_ARRAYS if name not in _OF_SIDE)
