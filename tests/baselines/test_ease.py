@@ -35,6 +35,7 @@ def brute_force(choices, regularization):
     return weights
 
 
+# docs/model.md#ease
 @pytest.mark.parametrize("regularization", [0.1, 5.0, 300.0])
 @pytest.mark.parametrize("part", [1 << 28, 1])
 def test_the_closed_form_is_the_constrained_ridge(drawn, regularization, part, monkeypatch):
