@@ -113,6 +113,11 @@ class FitOptions:
     """Range that predictions are clipped to."""
     validation_fraction: float = 0.0
     """Share of the ratings to hold out."""
+    choices: bool = False
+    """Whether to learn which pairs were observed."""
+    n_choice_factors: int = 64
+    unobserved_weight: float = 0.3
+    """w₀, the weight of a pair that was not observed."""
     schedule: Schedule = field(default_factory=Schedule)
 
     def layout(self, side: str) -> Layout:
@@ -164,6 +169,10 @@ def fit_options(model: Parameters) -> FitOptions:
         noise_scales={side: params["noise_scales"] in (side, "both") for side in SIDES},
         moods=check_bool("moods", params["moods"]),
         implicit_features=check_implicit_features(params["implicit_features"]),
+        choices=check_bool("choices", params["choices"]),
+        n_choice_factors=check_int(
+            "n_choice_factors", params["n_choice_factors"], low=1, high=MAX_FACTORS
+        ),
         evb=check_choice("evb", params["evb"], ("closed", "gradient", None)),
         concentration=check_number("concentration", params["concentration"], low=1e-6, high=1e6),
         spread=check_number("spread", params["spread"], low=1e-9, high=1e9),

@@ -27,6 +27,7 @@ from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
 from hemf.data.ratings import Ratings
 from hemf.data.sources import ColumnChoice
+from hemf.engines.base import CHOICES, RATINGS
 from hemf.errors import NotFittedError
 from hemf.evaluation.distribution import Predictive
 from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
@@ -77,6 +78,11 @@ class HeMF(Parametrised):
         Whether to learn from which pairs were rated, whatever the ratings are. ``"user"`` or
         ``"item"``: for that side alone, which may be better with few ratings. A side with
         features, implicit or given to `fit`, has ``"tied"`` covariances.
+    choices
+        Whether to learn which pairs were observed, whatever their ratings are: what users choose.
+        Rows with similar choices then have similar ratings.
+    n_choice_factors
+        Length of the factors of choices.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
         α and ι0, or ``None`` to keep the start values.
@@ -139,6 +145,8 @@ class HeMF(Parametrised):
     noise_scales: str | None = "both"
     moods: bool = False
     implicit_features: bool | str = False
+    choices: bool = False
+    n_choice_factors: int = 64
     evb: str | None = "closed"
     concentration: float = 1.0
     spread: float = 1.0
@@ -200,11 +208,14 @@ class HeMF(Parametrised):
             watch=given.watch,
             callbacks=watchers,
         )
+        components = {RATINGS: result.state}
+        if given.choices is not None:
+            components[CHOICES] = given.choices
         prepared = prepare(result.state, train, train.mean, online)
         with self._holder.lock:
             before = self._holder.content
             model = FittedModel(
-                components={"ratings": result.state},
+                components=components,
                 record=TrainingRecord(train),
                 mean=train.mean,
                 scale=train.scale,

@@ -208,7 +208,7 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
     communities, layout = side.communities, side.layout
     update = reference.coupled_rows if setting.coupled else reference.mean_field_rows
     order, precision = layout.order, pack(communities.precision)
-    features, regression = None, side.regression
+    features, regression = Features(*(np.zeros(0),) * 4), side.regression
     if regression is not None:
         root, information = np.linalg.cholesky(communities.precision[0]), np.empty(side.n_rows)
         features = Features(regression.shift, regression.leverage, root, information)
@@ -216,8 +216,8 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
         0,
         1,
         np.array([0, side.n_rows]),
-        Ratings(rows.indptr, rows.indices, rows.values),
-        OtherRows(other.moments.mean, other.moments.second, other.weights),
+        Ratings.of(rows.indptr, rows.indices, rows.values),
+        OtherRows.of(other.moments.mean, other.moments.second, other.weights),
         Prior(
             layout.free, layout.pinned, precision, communities.natural_mean, communities.log_weight
         ),

@@ -22,7 +22,7 @@ def arguments(
     """What comes after ``begin`` and ``end``; some rows have no rating, and one chunk no row."""
     rows = sparse_rows(rng, n_rows, others, 0.4, dtype)
     return [
-        np.array([0, 3, 3, 20, n_rows]), Ratings(rows.indptr, rows.indices, rows.values),
+        np.array([0, 3, 3, 20, n_rows]), Ratings.of(rows.indptr, rows.indices, rows.values),
         rng.uniform(0.2, 3.0, rows.values.size).astype(dtype),
         rng.normal(size=(others, order)).astype(dtype), pack(spd(rng, order)),
     ]  # fmt: skip

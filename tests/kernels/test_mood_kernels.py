@@ -142,7 +142,7 @@ def test_what_is_gathered_is_weighted_sums_of_what_is_left(rng):
     own_precision, other_weight = rng.uniform(1, 2, 2), rng.uniform(1, 2, 3)
     precision, pull = np.zeros(3), np.zeros(3)
     kernels.gather.compiled(np.float64)(
-        0, 1, np.array([0, 2]), Ratings(indptr, others, values), session, own, other,
+        0, 1, np.array([0, 2]), Ratings.of(indptr, others, values), session, own, other,
         own_precision, other_weight, SessionInformation(precision, pull),
     )  # fmt: skip
     users = np.array([0, 0, 0, 1])

@@ -50,8 +50,13 @@ def arguments(
     chunks: int = 1,
     dtype: Any = np.float64,
     shifted: bool = False,
+    weighted: bool = False,
+    background: float = 0.0,
 ) -> dict[str, Any]:
-    """Arguments of a row kernel by name; outputs hold rubbish that must be overwritten."""
+    """Arguments of a row kernel by name; outputs hold rubbish that must be overwritten.
+
+    With a ``background`` entries are choices, which have no values.
+    """
     layout = Layout.of(side, n_factors=factors, offsets=offsets)
     other = Layout.of("item" if side == "user" else "user", n_factors=factors, offsets=offsets)
     data = sparse_rows(rng, n_rows, others, density, dtype)
@@ -62,6 +67,7 @@ def arguments(
         other_mean[:, other.pinned] = 1.0
         spread[:, other.pinned, :] = spread[:, :, other.pinned] = 0.0
     second = spread + other_mean[:, :, None] * other_mean[:, None, :]
+    weight = rng.uniform(0.3, 3.0, others).astype(dtype)
     posterior = any_communities(rng, communities, layout.order, tied=tied or shifted)
     covariances = posterior.precision.shape[0]
     triangle = layout.order * (layout.order + 1) // 2
@@ -73,10 +79,13 @@ def arguments(
         "cuts": cuts,
         "ratings.indptr": data.indptr,
         "ratings.indices": data.indices,
-        "ratings.values": data.values,
+        "ratings.values": data.values[: 0 if background else None],
+        "ratings.weights": rng.uniform(0.0, 4.0, data.nnz if weighted else 0).astype(dtype),
         "other.mean": other_mean.astype(dtype),
         "other.second": pack(second).astype(dtype),
-        "other.weight": rng.uniform(0.3, 3.0, others).astype(dtype),
+        "other.weight": weight,
+        "other.excess": (weight - background).astype(dtype),
+        "other.base": (background * pack(second).sum(axis=0)).astype(dtype),
         "prior.free": layout.free,
         "prior.pinned": layout.pinned,
         "posterior.noise": rng.uniform(0.1, 2.0, n_rows),
@@ -104,25 +113,22 @@ def arguments(
 
 
 def passed(given: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments as kernels take them; without features, None."""
+    """Arguments as kernels take them."""
     tuples = {
         name: each(*(given[f"{name}.{field}"] for field in each._fields))
         for name, each in TUPLES.items()
     }
     prior, other, cuts = tuples["prior"], tuples["other"], given["cuts"]
-    if not len(given["features.shift"]):
-        tuples["features"] = None
     memory = sweep_memory(
         other, prior.free.size, int(cuts[given["end"]] - cuts[given["begin"]]),
         communities=len(prior.natural_mean), covariances=len(prior.precision),
-        has_features=tuples["features"] is not None,
+        has_features=len(given["features.leverage"]) > 0,
     )  # fmt: skip
     return given["begin"], given["end"], cuts, *tuples.values(), memory
 
 
 def compiled(form: str, given: dict[str, Any], dtype: Any) -> Any:
-    absent = () if len(given["features.shift"]) else (Features,)
-    return getattr(rows, form).compiled(dtype, absent=absent)
+    return getattr(rows, form).compiled(dtype)
 
 
 def run(function: Any, given_arguments: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +167,8 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], *, tolerance: floa
     density=st.floats(0.0, 1.0),
     chunks=st.integers(1, 4),
     shifted=st.booleans(),
+    weighted=st.booleans(),
+    background=st.sampled_from([0.0, 0.2, 1.5]),
 )
 # docs/model.md#row-factors
 def test_kernels_equal_the_reference(form: str, seed: int, **shape: Any) -> None:
@@ -254,7 +262,7 @@ STRIDED = ["cuts"] + [
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STRIDED)
 def test_a_strided_array_is_a_type_error(form: str, name: str, rng: np.random.Generator) -> None:
-    given_arguments = arguments(rng, chunks=2, shifted=True)
+    given_arguments = arguments(rng, chunks=2, shifted=True, weighted=True)
     array = given_arguments[name]
     given_arguments[name] = np.repeat(array, 2, axis=-1)[..., ::2]
     np.testing.assert_array_equal(given_arguments[name], array)

@@ -12,7 +12,7 @@ from hemf._options import FitOptions, fit_options
 from hemf._typing import SIDES
 from hemf.batch.sweep import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
-from hemf.engines.threads import RatingsInMemory, Sessions, Threads
+from hemf.engines.threads import EntriesInMemory, Sessions, Threads
 from hemf.model.communities import Communities, Prior, Statistics, Sticks, side_terms
 from hemf.model.regression import Design
 from hemf.model.rows import Layout, NoiseScales, pack
@@ -90,7 +90,7 @@ def rows_of(table: np.ndarray, there: np.ndarray, dtype: Any = np.float64) -> Sp
 
 def tables(state: BatchState) -> dict[str, Sparse]:
     """The standardised ratings of a state, moods included."""
-    assert isinstance(state.ratings, RatingsInMemory)
+    assert isinstance(state.ratings, EntriesInMemory)
     return state.ratings.tables
 
 

@@ -17,7 +17,7 @@ from scipy.special import digamma, gammaln, multigammaln
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Sparse
 from hemf.kernels.reference import rows as reference
-from hemf.kernels.structures import OtherRows
+from hemf.kernels.structures import OtherRows, Ratings
 from hemf.model import regression as ridge
 from hemf.model.communities import Communities, Prior, Sticks
 from hemf.model.rows import NoiseScales, unpack
@@ -114,11 +114,12 @@ def belief(state: BatchState, name: str, setting: Setting, used: Communities) ->
             np.repeat(covariance[:, None], count, axis=1),
         )
     other = state.sides[OTHER[name]]
-    others = OtherRows(other.moments.mean, other.moments.second, other.weights)
+    others = OtherRows.of(other.moments.mean, other.moments.second, other.weights)
     precision = np.array([reference.triangle(P) for P in used.precision])
     means, covariances = [], []
     for i in range(side.n_rows):
-        G, h, _ = reference.data_part(i, rows, others)
+        ratings = Ratings.of(rows.indptr, rows.indices, rows.values)
+        G, h, _ = reference.data_part(i, ratings, others)
         G, h = reference.free_part(G, h, layout.free, layout.pinned)
         shift = np.zeros(layout.order) if side.regression is None else side.regression.shift[i]
         h = h - G @ shift

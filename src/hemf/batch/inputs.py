@@ -23,6 +23,7 @@ from hemf._typing import (
     RatingsLike,
     Storage,
 )
+from hemf.batch.choices import choice_features, fit_choices
 from hemf.batch.sweep import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
 from hemf.data.ratings import Ratings, pairs_from_any
@@ -32,7 +33,16 @@ from hemf.engines import ENGINES
 from hemf.engines.base import Engine
 from hemf.engines.threads import max_chunks
 from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
-from hemf.model.regression import DIRECT, HOW_MANY, PRECISE, RATED, Block, Design, implicit_blocks
+from hemf.model.regression import (
+    CHOSEN,
+    DIRECT,
+    HOW_MANY,
+    PRECISE,
+    RATED,
+    Block,
+    Design,
+    implicit_blocks,
+)
 from hemf.model.rows import pair_moments
 from hemf.model.side import with_stranger
 from hemf.model.state import GivenFeatures
@@ -45,6 +55,8 @@ class FitInputs(NamedTuple):
     held_out: Ratings | None
     engine: Engine
     """Owner of the standardised training ratings."""
+    choices: BatchState | None
+    """Result of the fit of choices; None where they are not learnt."""
     rating_range: tuple[float, float] | None
     designs: dict[str, Design]
     features: dict[str, GivenFeatures]
@@ -88,14 +100,22 @@ def read_inputs(
     train, held_out, validate = data, None, None
     if validated:
         train, held_out, validate = split_validation(data, options.validation_fraction, rng)
-    implicit = options.implicit_features
-    designs, given = side_information(train, features, implicit=implicit, dtype=options.dtype)
-    check_memory(data, options, validated=validated, designs=designs)
     chosen: type[Engine] = resolve_name(ENGINES["threads"])
-    engine = chosen.load(train, dtype=options.dtype, n_jobs=options.n_jobs, sessions=options.moods)
+    engine = chosen.load(
+        train,
+        dtype=options.dtype,
+        n_jobs=options.n_jobs,
+        sessions=options.moods,
+        background=options.unobserved_weight if options.choices else None,
+    )
+    choices = fit_choices(engine, options, rng) if options.choices else None
+    designs, given = side_information(
+        train, features, implicit=options.implicit_features, choices=choices, dtype=options.dtype
+    )
+    check_memory(data, options, validated=validated, designs=designs)
     limits = resolve_rating_range(options.rating_range, (data.minimum, data.maximum))
     watch = None if validation is None else validation_rmse(validation, train, limits)
-    return FitInputs(train, held_out, engine, limits, designs, given, validate, watch)
+    return FitInputs(train, held_out, engine, choices, limits, designs, given, validate, watch)
 
 
 OUTLIER_RATIO = 10.0  # of the range with a rating to the range without it
@@ -275,7 +295,7 @@ def read_features(
     """
     tables = [read_table(part, side) for part in as_parts(features)]
     encoder = FeatureEncoder.learn(tables, side)
-    for taken in encoder.blocks.keys() & {RATED, HOW_MANY}:
+    for taken in encoder.blocks.keys() & {CHOSEN, RATED, HOW_MANY}:
         raise DataError(
             f"{side}_features: {taken!r} is the name of implicit features; give the column "
             "another name",
@@ -301,12 +321,13 @@ def side_information(
     features: Mapping[str, FeaturesLike],
     *,
     implicit: Collection[str],
+    choices: BatchState | None = None,
     dtype: Storage = np.float64,
 ) -> tuple[dict[str, Design], dict[str, GivenFeatures]]:
     """Return the designs of the sides with features, and the given features.
 
-    ``implicit`` are the sides with implicit features. These come last: newcomers have only the
-    given ones.
+    ``implicit`` are the sides with implicit features. These, and those of ``choices``, come last:
+    newcomers have only the given ones.
     """
     sides = {
         "user": (ratings.users, ratings.by_user, ratings.n_items),
@@ -321,6 +342,8 @@ def side_information(
             for name, width in given[side].encoder.blocks.items():
                 blocks[name] = encoded[:, end : end + width]
                 end += width
+        if choices is not None:
+            blocks[CHOSEN] = choice_features(choices, side)
         if side in implicit:
             blocks |= implicit_blocks(table.indptr, table.indices, n_other)
         if blocks:

@@ -14,7 +14,13 @@ from scipy.sparse import csr_array
 from hemf._options import FitOptions
 from hemf._typing import SIDES, Float64Array, Int32Array, Int64Array, Matrix
 from hemf.engines.base import RATINGS, Engine, EntryTable, HalfSweep
-from hemf.model.communities import Prior, Statistics, community_posterior, learn_prior
+from hemf.model.communities import (
+    Prior,
+    Statistics,
+    community_posterior,
+    learn_prior,
+    ratings_term,
+)
 from hemf.model.moods import ROUNDS, Moods, learn_mood_prior
 from hemf.model.regression import Design, Regression
 from hemf.model.rows import (
@@ -54,6 +60,8 @@ class BatchState:
     """Σ τ_i υ_j E(r_ij - a_i·b_j)² after the last half-sweep."""
     moods: Moods | None = None
     """Moods of raters, subtracted from their ratings; None without timestamps."""
+    component: str = RATINGS
+    """Which entries of the engine are learnt."""
     counts: dict[str, Int64Array] = field(init=False)
     """Number of ratings of each row, by side."""
 
@@ -65,8 +73,8 @@ class BatchState:
 
     @property
     def ratings(self) -> EntryTable:
-        """The component of ratings."""
-        return self.engine.components[RATINGS]
+        """The ratings, or choices, that are learnt."""
+        return self.engine.components[self.component]
 
     @property
     def n_ratings(self) -> int:
@@ -87,15 +95,16 @@ class BatchState:
         return replace(self, sides={name: side.copy() for name, side in self.sides.items()})
 
     def total_weight(self) -> float:
-        """Σ τ_i υ_j over the ratings; their number without noise scales."""
+        """Sum of all weights: Σ τ_i υ_j over the ratings; their number without noise scales."""
         user, item = self.sides["user"], self.sides["item"]
         if user.noise_scales is None and item.noise_scales is None:
-            return float(self.n_ratings)
+            return self.ratings.total_weight
         return float(user.weights @ self.ratings.row_sums("user", item.weights))
 
     def bound_terms(self) -> dict[str, float]:
         """Return the lower bound by term, with the ratings term of the last half-sweep."""
-        terms = bound_terms(self.sides, self.counts, self.squared_error, self.noise, self.unit)
+        data = ratings_term(self.squared_error, self.noise, self.ratings.total_weight, self.unit)
+        terms = bound_terms(self.sides, self.counts, data)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence
         return terms
@@ -159,7 +168,7 @@ def _take(
 # docs/model.md#noise-variance
 def learn_noise(state: BatchState) -> None:
     """σ² = mean of τ_i υ_j E(r - a·b)²."""
-    state.noise = max(state.squared_error / state.n_ratings, min_noise(state))
+    state.noise = max(state.squared_error / state.ratings.total_weight, min_noise(state))
 
 
 def min_noise(state: BatchState) -> float:
@@ -249,12 +258,13 @@ def start_state(
     options: FitOptions,
     rng: np.random.Generator,
     designs: Mapping[str, Design] = MappingProxyType({}),
+    component: str = RATINGS,
 ) -> BatchState:
     """Return both sides before the first sweep.
 
     Users are updated first, against the leading directions of the items.
     """
-    ratings = engine.components[RATINGS]
+    ratings = engine.components[component]
     directions = leading_directions(ratings.residuals(PSEUDO_RATINGS), options.n_factors, rng)
     sides = {
         name: start_side(
@@ -267,7 +277,10 @@ def start_state(
         )
         for name in SIDES
     }
-    return BatchState(sides, engine, NOISE_START, unit, moods=ratings.start_moods())
+    # Choices are not standardised: their mean square is the share of the weights that is theirs.
+    noise = NOISE_START * min(1.0, ratings.n_ratings / ratings.total_weight)
+    moods = ratings.start_moods()
+    return BatchState(sides, engine, noise, unit, moods=moods, component=component)
 
 
 FACTOR_VARIANCE = 0.1  # of a factor at the start, with ratings scaled to unit variance

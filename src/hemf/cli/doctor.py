@@ -141,7 +141,7 @@ def _kernels() -> str:
     import numpy as np
 
     for kernel in kernels():
-        kernel.compile_all(np.float32)
+        kernel.compiled(np.float32)
     return f"{', '.join(kernel.__name__ for kernel in kernels())} for float32"
 
 

@@ -51,7 +51,7 @@ class Sparse:
     @property
     def nnz(self) -> int:
         """Number of ratings."""
-        return len(self.values)
+        return len(self.indices)
 
     def row(self, number: int) -> tuple[Int32Array, Array]:
         """Return the rows of the other side with a rating in this row, and the ratings."""

@@ -22,6 +22,8 @@ from hemf.model.side import Side
 
 RATINGS: Final = "ratings"
 """Name of the component of ratings."""
+CHOICES: Final = "choices"
+"""Name of the component of choices: which pairs were observed."""
 
 
 class Model(Protocol):
@@ -64,6 +66,10 @@ class EntryTable(Protocol):
         """Number of ratings."""
 
     @property
+    def total_weight(self) -> float:
+        """Σ u_ij over the entries, and w₀ for each pair that was not observed."""
+
+    @property
     def dtype(self) -> np.dtype[np.floating]:
         """Type in which ratings are stored."""
 
@@ -82,7 +88,7 @@ class EntryTable(Protocol):
         """Return ratings less both sides' offsets, (users, items), to multiply with.
 
         Rows and columns are divided by the root of their number of ratings. Every one of them has
-        ``pseudo_ratings`` ratings of zero in addition.
+        ``pseudo_ratings`` ratings of zero in addition. Choices have no offsets.
         """
 
     def half_sweep(
@@ -111,14 +117,21 @@ class Engine(Protocol):
 
     @property
     def components(self) -> Mapping[str, EntryTable]:
-        """Components by name; today the one of `RATINGS`."""
+        """Components by name: `RATINGS`, and `CHOICES` where they are learnt."""
 
     @classmethod
     def load(
-        cls, ratings: Ratings, *, dtype: Storage, n_jobs: int | None = None, sessions: bool = False
+        cls,
+        ratings: Ratings,
+        *,
+        dtype: Storage,
+        n_jobs: int | None = None,
+        sessions: bool = False,
+        background: float | None = None,
     ) -> Self:
         """Return an engine that holds these ratings, standardised.
 
         ``n_jobs`` is the number of threads or workers, counted as scikit-learn does. ``sessions``
-        groups ratings of one rater at one time, for moods.
+        groups ratings of one rater at one time, for moods. ``background`` is the weight of pairs
+        that were not observed; with it, there is a component of choices.
         """

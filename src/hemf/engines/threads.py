@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from hemf._typing import OTHER, Array, Float64Array, Int32Array, Int64Array, Storage
 from hemf.data.ratings import Ratings, Sparse
-from hemf.engines.base import RATINGS, HalfSweep, Model
+from hemf.engines.base import CHOICES, RATINGS, HalfSweep, Model
 from hemf.model.communities import Statistics
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
 from hemf.model.rows import pack, unpack
@@ -60,17 +60,26 @@ class Sessions:
 
 
 @dataclass
-class RatingsInMemory:
-    """Standardised ratings of both sides; see `hemf.engines.base.EntryTable`."""
+class EntriesInMemory:
+    """Standardised ratings, or choices, of both sides; see `hemf.engines.base.EntryTable`."""
 
     tables: dict[str, Sparse]
+    """Entries by side; choices have no values."""
+    background: float = 0.0
+    """w₀, the weight of a pair that was not observed."""
     sessions: Sessions | None = None
     n_jobs: int | None = None
 
     @property
     def n_ratings(self) -> int:
-        """Number of ratings."""
+        """Number of ratings, or of choices."""
         return self.tables["user"].nnz
+
+    @property
+    def total_weight(self) -> float:
+        """Σ u_ij over the entries, and w₀ for each pair that was not observed."""
+        n_pairs = self.tables["user"].n_rows * self.tables["item"].n_rows
+        return self.n_ratings + self.background * (n_pairs - self.n_ratings)
 
     @property
     def dtype(self) -> np.dtype[np.floating]:
@@ -87,8 +96,8 @@ class RatingsInMemory:
         """Return a row's columns, ascending, and its standardised ratings less ``moods``."""
         indptr = self.tables[side].indptr
         span = slice(indptr[row], indptr[row + 1])
-        values = self._values(side, moods, span)
-        return self.tables[side].indices[span], values.astype(np.float64)
+        columns, values = self.tables[side].indices[span], self._values(side, moods, span)
+        return columns, values.astype(np.float64) if values.size else np.ones(columns.size)
 
     def row_sums(self, side: str, other: Float64Array) -> Float64Array:
         """Return Σ_j other_j of every row of a side, over the columns j that it has rated."""
@@ -114,9 +123,13 @@ class RatingsInMemory:
         count, order = communities.count, layout.order
         cuts = chunk_bounds(table.indptr, order)
         n_chunks = cuts.size - 1
-        ratings = structures.Ratings(table.indptr, table.indices, self._values(side, model.moods))
+        ratings = structures.Ratings.of(
+            table.indptr, table.indices, self._values(side, model.moods)
+        )
         weight = other.weights.astype(other.moments.mean.dtype)
-        others = structures.OtherRows(other.moments.mean, other.moments.second, weight)
+        others = structures.OtherRows.of(
+            other.moments.mean, other.moments.second, weight, self.background
+        )
         prior = structures.Prior(
             free=layout.free,
             pinned=layout.pinned,
@@ -125,13 +138,16 @@ class RatingsInMemory:
             log_weight=np.ascontiguousarray(communities.log_weight),
         )
         noise = np.ascontiguousarray(model.noise / own.weights)
-        errors, information = np.zeros(n_rows), np.zeros(0)
+        errors, has_features = np.zeros(n_rows), own.regression is not None
+        information = np.zeros(n_rows if has_features else 0)
         posterior = structures.Posterior(
             noise, moments.mean, moments.second, membership, errors, hold
         )
-        features = None
+        features = structures.Features(
+            np.zeros((0, order)), np.zeros(0), np.zeros((0, order)), information
+        )
         if own.regression is not None:
-            information, root = np.zeros(n_rows), np.linalg.cholesky(communities.precision[0])
+            root = np.linalg.cholesky(communities.precision[0])
             features = structures.Features(
                 own.regression.shift, own.regression.leverage, root, information
             )
@@ -142,13 +158,12 @@ class RatingsInMemory:
             entropy=np.zeros(n_chunks),
         )
         chosen = kernels.coupled_rows if coupled else kernels.mean_field_rows
-        absent = (structures.Features,) if features is None else ()
-        run = chosen.compiled(moments.mean.dtype, absent=absent)
+        run = chosen.compiled(moments.mean.dtype)
 
         def work(begin: int, end: int) -> None:
             memory = structures.sweep_memory(
                 others, order, int(cuts[end] - cuts[begin]), communities=count,
-                covariances=len(precision), has_features=features is not None,
+                covariances=len(precision), has_features=has_features,
             )  # fmt: skip
             run(begin, end, cuts, ratings, others, prior, posterior, features, found, memory)
 
@@ -183,7 +198,7 @@ class RatingsInMemory:
         natural_mean = precision.copy()
         cuts = chunk_bounds(table.indptr, users.layout.order)
         own, other = users.weights / model.noise, np.ascontiguousarray(items.weights)
-        ratings = Ratings(table.indptr, table.indices, table.values)
+        ratings = Ratings.of(table.indptr, table.indices, table.values)
         information = SessionInformation(precision, natural_mean)
         run = gather.compiled(users.moments.mean.dtype)
 
@@ -239,11 +254,17 @@ class RatingsInMemory:
 class Threads:
     """Engine of one machine: everything is in memory."""
 
-    components: dict[str, RatingsInMemory]
+    components: dict[str, EntriesInMemory]
 
     @classmethod
     def load(
-        cls, ratings: Ratings, *, dtype: Storage, n_jobs: int | None = None, sessions: bool = False
+        cls,
+        ratings: Ratings,
+        *,
+        dtype: Storage,
+        n_jobs: int | None = None,
+        sessions: bool = False,
+        background: float | None = None,
     ) -> Self:
         """Return an engine that holds these ratings, standardised.
 
@@ -255,7 +276,14 @@ class Threads:
         if sessions:
             assert ratings.timestamps is not None
             grouped = Sessions.of(ratings.by_user, ratings.timestamps)
-        return cls.of(standardised(ratings, dtype), sessions=grouped, n_jobs=n_jobs)
+        engine = cls.of(standardised(ratings, dtype), sessions=grouped, n_jobs=n_jobs)
+        if background is not None:
+            pairs = {
+                side: Sparse(table.indptr, table.indices, np.zeros(0, dtype))
+                for side, table in (("user", ratings.by_user), ("item", ratings.by_item))
+            }
+            engine.components[CHOICES] = EntriesInMemory(pairs, background, n_jobs=n_jobs)
+        return engine
 
     @classmethod
     def of(
@@ -266,7 +294,7 @@ class Threads:
         n_jobs: int | None = None,
     ) -> Self:
         """Return an engine that holds tables of standardised ratings, one of each side."""
-        return cls({RATINGS: RatingsInMemory(tables, sessions, n_jobs)})
+        return cls({RATINGS: EntriesInMemory(tables, sessions=sessions, n_jobs=n_jobs)})
 
 
 def standardised(ratings: Ratings, dtype: Storage) -> dict[str, Sparse]:
@@ -290,11 +318,14 @@ def standardised(ratings: Ratings, dtype: Storage) -> dict[str, Sparse]:
 def scaled_residuals(table: Sparse, n_columns: int, pseudo_ratings: float) -> csr_array:
     """Return ratings less the offsets of rows and columns; see `EntryTable.residuals`."""
     counts, other_counts = np.diff(table.indptr), np.bincount(table.indices, minlength=n_columns)
-    left = table.values.astype(np.float64)
-    offset = np.bincount(table.indices, left, n_columns) / (other_counts + pseudo_ratings)
-    left -= offset[table.indices]
     of_row = np.repeat(np.arange(counts.size), counts)
-    left -= (np.bincount(of_row, left, counts.size) / (counts + pseudo_ratings))[of_row]
+    if table.values.size:
+        left = table.values.astype(np.float64)
+        offset = np.bincount(table.indices, left, n_columns) / (other_counts + pseudo_ratings)
+        left -= offset[table.indices]
+        left -= (np.bincount(of_row, left, counts.size) / (counts + pseudo_ratings))[of_row]
+    else:  # choices: that a pair was observed is the signal
+        left = np.ones(table.nnz)
     left /= np.sqrt(counts + pseudo_ratings)[of_row]
     left /= np.sqrt(other_counts + pseudo_ratings)[table.indices]
     return csr_array((left, table.indices, table.indptr), shape=(counts.size, n_columns))

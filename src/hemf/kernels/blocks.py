@@ -29,23 +29,36 @@ def gather(
     end: int,
     indices: Any,
     values: Any,
+    weights: Any,
     other: OtherRows,
+    excess: Any,
     gram: Any,
     moment: Any,
 ) -> float:
-    """Add w E[b bᵀ] to ``gram`` and w r E[b] to ``moment``; return Σ w r².
+    """Add g E[b bᵀ] to ``gram`` and w r E[b] to ``moment``; return Σ w r².
 
-    The sums are over the ratings k … end of a row, w the weight of the other side's row.
+    The sums are over the ratings k … end of a row. The weight w of a rating is that of the other
+    side's row times its own, and g is w less the weight of pairs that were not observed; for
+    ratings that count once, that is ``excess``. Empty ``values`` or ``weights`` are ones.
     """
     other_mean, other_second, other_weight = other.mean, other.second, other.weight
     squares = 0.0
+    one = gram.dtype.type(1)
     while k + 4 <= end:
         j0, j1, j2, j3 = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
         w0, w1, w2, w3 = other_weight[j0], other_weight[j1], other_weight[j2], other_weight[j3]
+        g0, g1, g2, g3 = excess[j0], excess[j1], excess[j2], excess[j3]
+        if weights.size > 0:
+            u0, u1, u2, u3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+            g0, g1 = g0 + (u0 - one) * w0, g1 + (u1 - one) * w1
+            g2, g3 = g2 + (u2 - one) * w2, g3 + (u3 - one) * w3
+            w0, w1, w2, w3 = u0 * w0, u1 * w1, u2 * w2, u3 * w3
         s0, s1, s2, s3 = other_second[j0], other_second[j1], other_second[j2], other_second[j3]
         for p in range(gram.size):
-            gram[p] += (w0 * s0[p] + w1 * s1[p]) + (w2 * s2[p] + w3 * s3[p])
-        r0, r1, r2, r3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+            gram[p] += (g0 * s0[p] + g1 * s1[p]) + (g2 * s2[p] + g3 * s3[p])
+        r0, r1, r2, r3 = one, one, one, one
+        if values.size > 0:
+            r0, r1, r2, r3 = values[k], values[k + 1], values[k + 2], values[k + 3]
         x0, x1, x2, x3 = w0 * r0, w1 * r1, w2 * r2, w3 * r3
         m0, m1, m2, m3 = other_mean[j0], other_mean[j1], other_mean[j2], other_mean[j3]
         for t in range(moment.size):
@@ -54,10 +67,14 @@ def gather(
         squares += np.float64(x2) * r2 + np.float64(x3) * r3
         k += 4
     while k < end:
-        w0, r0 = other_weight[indices[k]], values[k]
+        w0, g0 = other_weight[indices[k]], excess[indices[k]]
+        if weights.size > 0:
+            g0 += (weights[k] - one) * w0
+            w0 *= weights[k]
+        r0 = values[k] if values.size > 0 else one
         s0, m0, x0 = other_second[indices[k]], other_mean[indices[k]], w0 * r0
         for p in range(gram.size):
-            gram[p] += w0 * s0[p]
+            gram[p] += g0 * s0[p]
         for t in range(moment.size):
             moment[t] += x0 * m0[t]
         squares += np.float64(x0) * r0
@@ -75,6 +92,7 @@ def gather_batch(
     all rows of the batch before the next one is fetched; indices rise within a row.
     """
     indptr, indices, other_second = ratings.indptr, ratings.indices, other.second
+    values, weights, excess, base = ratings.values, ratings.weights, other.excess, other.base
     grams, moments, squares, cursor = (
         memory.grams, memory.moments, memory.row_squares, memory.cursor
     )  # fmt: skip
@@ -85,7 +103,8 @@ def gather_batch(
         tile = max(1, TILE_BYTES // row_bytes)
     for b in range(count):
         cursor[b] = indptr[start + b]
-        grams[b, :] = 0
+        for p in range(base.size):
+            grams[b, p] = base[p]
         moments[b, :] = 0
         squares[b] = 0.0
     for edge in range(tile, n_other + tile, tile):
@@ -97,7 +116,9 @@ def gather_batch(
                 while end < last and indices[end] < edge:
                     end += 1
             cursor[b] = end
-            squares[b] += gather(k, end, indices, ratings.values, other, grams[b], moments[b])
+            squares[b] += gather(
+                k, end, indices, values, weights, other, excess, grams[b], moments[b]
+            )
 
 
 @inner

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from types import ModuleType, NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import ModuleType, NoneType
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import llvmlite
 import numba
@@ -344,8 +344,7 @@ class Kernel:
     """A Numba function for float32 or float64 storage, compiled on first use.
 
     Annotations give the types of its arguments: a number, an array as `hemf.kernels.structures`
-    names them, or a named tuple of these, which may be None. Code that runs only ``if argument is
-    not None`` is not compiled for those that are None.
+    names them, or a named tuple of these.
 
     A function that makes arrays must say that it ``allocates``. In all others references to arrays
     are not counted, which would take most of the time of a function with dozens of arrays.
@@ -360,31 +359,21 @@ class Kernel:
 
     def is_ready(self, dtype: Any, codes: Any = np.uint16) -> bool:
         """Whether machine code for ``dtype`` storage is loaded, or can be read from disk."""
-        key = np.dtype(dtype), np.dtype(codes), ()
+        key = np.dtype(dtype), np.dtype(codes)
         return key in self._ready or self._dispatcher.is_kept(self._signature(*key))
 
-    def compiled(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
-        """Return the machine code for ``dtype`` storage; any other argument type is refused.
-
-        Arguments of the types ``absent`` are None.
-        """
-        self.trusting(dtype, codes, absent)
+    def compiled(self, dtype: Any, codes: Any = np.uint16) -> Any:
+        """Return the machine code for ``dtype`` storage; any other argument type is refused."""
+        self.trusting(dtype, codes)
         return self._dispatcher
 
-    def compile_all(self, dtype: Any) -> None:
-        """Compile for ``dtype`` storage, with all arguments and without those that may be None."""
-        self.compiled(dtype)
-        hints = get_type_hints(self._function, include_extras=True).values()
-        if optional := tuple(get_args(hint)[0] for hint in hints if isinstance(hint, UnionType)):
-            self.compiled(dtype, absent=optional)
-
-    def trusting(self, dtype: Any, codes: Any = np.uint16, absent: tuple[type, ...] = ()) -> Any:
+    def trusting(self, dtype: Any, codes: Any = np.uint16) -> Any:
         """Return the machine code without its guard, for arguments that were made to fit.
 
         To look at the types of dozens of arrays takes longer than a row's arithmetic. One that
         does not fit makes numbers without meaning, or worse.
         """
-        key = np.dtype(dtype), np.dtype(codes), absent
+        key = np.dtype(dtype), np.dtype(codes)
         if key not in self._ready:
             with _lock:
                 if key not in self._ready:
@@ -395,26 +384,22 @@ class Kernel:
             warn_if_not_written()
         return self._ready[key]
 
-    def _signature(self, dtype: Any, codes: Any, absent: tuple[type, ...]) -> Any:
+    def _signature(self, dtype: Any, codes: Any) -> Any:
         names = {"T": _TYPES[dtype], "C": _TYPES[codes]}
         hints = get_type_hints(self._function, include_extras=True)
-        result = _type(hints.pop("return"), names, absent)
-        return result(*(_type(hint, names, absent) for hint in hints.values()))
+        result = _type(hints.pop("return"), names)
+        return result(*(_type(hint, names) for hint in hints.values()))
 
 
-def _type(hint: Any, names: dict[str, str], absent: tuple[type, ...]) -> Any:
+def _type(hint: Any, names: dict[str, str]) -> Any:
     """Return Numba's type of an annotation."""
     if hint in _NUMBERS:
         return _NUMBERS[hint]
     if get_origin(hint) is Annotated:
         parse: Any = sigutils.normalize_signature
         return parse(f"void({hint.__metadata__[0].format(**names)})")[0][0]
-    if isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
-    if hint in absent:
-        return numba.types.none
     hints = get_type_hints(hint, include_extras=True).values()
-    fields = [_type(each, names, ()) for each in hints]
+    fields = [_type(each, names) for each in hints]
     mixed: Any = numba.types.NamedTuple
     uniform: Any = numba.types.NamedUniTuple
     is_uniform = len(set(fields)) == 1

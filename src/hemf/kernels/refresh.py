@@ -91,7 +91,10 @@ def gather_row(
             memory.values[k - low] = rules.levels[own.code[k]]
         if own.session.size > 0:
             squares += subtract_moods(own, other, rules, low, high, memory.values)
-        squares += gather(0, high - low, own.other[low:high], memory.values, other, gram, moment)
+        squares += gather(
+            0, high - low, own.other[low:high], memory.values, memory.values[:0], other,
+            other.weight, gram, moment,
+        )  # fmt: skip
     return squares
 
 

@@ -9,7 +9,7 @@ Where rows have a ``shift``, all is done for what is left of them, a_i - f_i: it
 a row without features, so memberships and statistics are of it; only what is written is of a_i.
 
 Arguments are the named tuples of `hemf.kernels.structures`; chunk c holds the rows cuts[c] …
-cuts[c+1]. ``features`` is None without any.
+cuts[c+1].
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def part(statistics: Statistics, chunk: int) -> Any:
 @kernel
 def coupled_rows(
     begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
-    posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
+    posterior: Posterior, features: Features, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
@@ -82,6 +82,7 @@ def coupled_rows(
     half_log_det, row_mean, row_second = memory.half_log_det, memory.mean, memory.second
     data_precision, data_natural_mean = memory.data_precision, memory.data_natural_mean
     membership, ones = posterior.membership, memory.ones
+    has_features = features.leverage.size > 0
     memory.batch[:] = cuts[begin]
     for chunk in range(begin, end):
         size, first, scatter = part(statistics, chunk)
@@ -91,7 +92,7 @@ def coupled_rows(
                 start, count, prior.free, prior.pinned, posterior.noise, memory, data_precision,
                 data_natural_mean,
             )  # fmt: skip
-            if features is not None:
+            if has_features:
                 leave_shift(start, count, features, data_precision, data_natural_mean, memory)
             for d in range(communities):
                 c = 0 if tied else d
@@ -147,7 +148,7 @@ def coupled_rows(
                     ones[b] = 1.0 if b < count else 0.0
                 solutions[0, :, :] = 0.0
                 add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
-            if features is not None:  # covariances are tied
+            if has_features:  # covariances are tied
                 add_leverage(start, count, features, factors[0], memory, scatter[0])
                 return_shift(memory)
             write_block(start, count, prior, posterior, memory)
@@ -157,7 +158,7 @@ def coupled_rows(
 @kernel
 def mean_field_rows(
     begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
-    posterior: Posterior, features: Features | None, statistics: Statistics, memory: SweepMemory,
+    posterior: Posterior, features: Features, statistics: Statistics, memory: SweepMemory,
 ) -> None:  # fmt: skip
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
     ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
@@ -167,6 +168,7 @@ def mean_field_rows(
     factor, half_log_det, share = memory.factors[0], memory.half_log_det[0], memory.share
     row_mean, row_second = memory.mean, memory.second
     membership, ones, entropies = posterior.membership, memory.ones, statistics.entropy
+    has_features = features.leverage.size > 0
     memory.batch[:] = cuts[begin]
     for chunk in range(begin, end):
         size, first, scatter = part(statistics, chunk)
@@ -175,7 +177,7 @@ def mean_field_rows(
             data_part(
                 start, count, prior.free, prior.pinned, posterior.noise, memory, factor, row_mean
             )
-            if features is not None:
+            if has_features:
                 leave_shift(start, count, features, factor, row_mean, memory)
             for d in range(communities):
                 c = 0 if tied else d
@@ -221,7 +223,7 @@ def mean_field_rows(
                         first[d, i] += member * row_mean[i, b]
                     for p in range(triangle):
                         scatter[c, p] += member * row_second[p, b]
-            if features is not None:
+            if has_features:
                 add_leverage(start, count, features, factor, memory, scatter[0])
                 return_shift(memory)
             write_block(start, count, prior, posterior, memory)

@@ -45,6 +45,14 @@ class Ratings(NamedTuple):
     indptr: Int64Array
     indices: Int32Array
     values: Vector
+    """Empty where all are 1."""
+    weights: Vector
+    """u_ij, how often each rating counts; empty where all count once."""
+
+    @classmethod
+    def of(cls, indptr: Any, indices: Any, values: Any, weights: Any = None) -> Ratings:
+        """Return ratings that count once each unless there are ``weights``."""
+        return cls(indptr, indices, values, values[:0] if weights is None else weights)
 
 
 class OtherRows(NamedTuple):
@@ -56,6 +64,19 @@ class OtherRows(NamedTuple):
     """E[b bᵀ], packed lower triangle, (other rows, packed)."""
     weight: Vector
     """υ_j, the weight of a row's ratings."""
+    excess: Vector
+    """υ_j - w₀, the weight beyond that of a pair that was not observed."""
+    base: Vector
+    """w₀ Σ_j E[b bᵀ], packed: the Gram matrix of a row without observed pairs."""
+
+    @classmethod
+    def of(cls, mean: Any, second: Any, weight: Any, background: float = 0.0) -> OtherRows:
+        """Return rows to update against; ``background`` is w₀."""
+        if background == 0.0:
+            return cls(mean, second, weight, weight, np.zeros(second.shape[1], second.dtype))
+        base = background * second.sum(axis=0, dtype=np.float64)
+        excess = (weight - background).astype(weight.dtype)
+        return cls(mean, second, weight, excess, base.astype(second.dtype))
 
 
 class Prior(NamedTuple):
@@ -90,7 +111,7 @@ class Posterior(NamedTuple):
 
 
 class Features(NamedTuple):
-    """Effect of features on rows; None without features."""
+    """Effect of features on rows; arrays are empty without features."""
 
     shift: Float64Matrix
     """f_i, by which the prior mean μ_d of a row is shifted, (rows, order)."""

@@ -373,7 +373,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 # docs/model.md#bound
-def ratings_term(squared_error: float, noise: float, n_ratings: int, unit: float = 1.0) -> float:
+def ratings_term(squared_error: float, noise: float, n_ratings: float, unit: float = 1.0) -> float:
     """E ln p(R | A, B), from Σ E(r-a·b)² in units of ``unit`` of the rating scale."""
     density = -0.5 * n_ratings * (LOG_2PI + np.log(noise)) - 0.5 * squared_error / noise
     return float(density - n_ratings * np.log(unit))

@@ -665,6 +665,7 @@ class Design:
 # where g_i is the shift by given features.
 
 
+CHOSEN = "(chosen)"
 RATED = "(rated)"
 HOW_MANY = "(how many)"
 

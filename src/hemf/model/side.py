@@ -15,7 +15,6 @@ from hemf.model.communities import (
     community_posterior,
     factors_term,
     own_evidence,
-    ratings_term,
     scale_matrices,
     side_terms,
     stick_evidence,
@@ -334,13 +333,10 @@ def _evidence(side: Side, regression: Regression, statistics: Statistics) -> flo
 def bound_terms(
     sides: dict[str, Side],
     counts: dict[str, Int64Array],
-    squared_error: float,
-    noise: float,
-    unit: float,
+    data_term: float,
 ) -> dict[str, float]:
-    """Return the lower bound by term, given the number of ratings of each row."""
-    n_ratings = int(counts["user"].sum())
-    terms = {"ratings": ratings_term(squared_error, noise, n_ratings, unit)}
+    """Return the lower bound by term, given that of the ratings and each row's number of them."""
+    terms = {"ratings": data_term}
     for name, side in sides.items():
         for term, value in side_terms(side.statistics, side.communities, side.prior).items():
             terms[f"{name} {term}"] = value

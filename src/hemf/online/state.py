@@ -31,7 +31,7 @@ from hemf._typing import (
 )
 from hemf.data.ratings import Ratings, average_duplicates
 from hemf.data.vocabulary import Vocabulary
-from hemf.model.communities import Prior
+from hemf.model.communities import Prior, ratings_term
 from hemf.model.moods import ROUNDS, MoodSums, learn_mood_prior
 from hemf.model.regression import Regression, UnknownFeatures
 from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
@@ -277,7 +277,9 @@ class OnlineState:
         """Return the lower bound by term; the ``squared_error`` is computed unless given."""
         if squared_error is None:
             squared_error = self.squared_error
-        terms = bound_terms(self.current_sides(), self.counts, squared_error, self.noise, self.unit)
+        n_ratings = int(self.counts["user"].sum())
+        data = ratings_term(squared_error, self.noise, n_ratings, self.unit)
+        terms = bound_terms(self.current_sides(), self.counts, data)
         if self.moods is not None:
             terms["mood"] = -self.moods.divergence(complete=self.is_complete)
         return terms

@@ -325,8 +325,8 @@ def draw_rows(
         return rows
     second = np.empty(shape, np.float32)
     kernels.outer_products.compiled(np.float32)(other, second)
-    ratings = structures.Ratings(table.indptr, table.indices, table.values)
-    others = structures.OtherRows(other, second, np.ones(len(other), np.float32))
+    ratings = structures.Ratings.of(table.indptr, table.indices, table.values)
+    others = structures.OtherRows.of(other, second, np.ones(len(other), np.float32))
     given = np.full(n_rows, noise), pack(precision), natural_mean, rows
     run = kernels.draw_rows.compiled(np.float32)
 

@@ -27,7 +27,7 @@ from hemf.batch.sweep import NOISE_START, BatchState
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import RatingsInMemory, chunk_bounds, share_out
+from hemf.engines.threads import EntriesInMemory, chunk_bounds, share_out
 from hemf.errors import ConvergenceWarning, DataError
 from hemf.estimator import HeMF
 from hemf.evaluation.distribution import distinct_levels, is_scale
@@ -436,7 +436,7 @@ class DrawnSide:
         natural_mean = np.empty((self.n_rows, order))
         cuts = chunk_bounds(rows.indptr, order)
         given = (
-            cuts, structures.Ratings(rows.indptr, rows.indices, values), weights,
+            cuts, structures.Ratings.of(rows.indptr, rows.indices, values), weights,
             np.ascontiguousarray(other[:, layout.free]), pack(self.precision), covariance,
             natural_mean,
         )  # fmt: skip
@@ -458,7 +458,7 @@ class DrawnSide:
 
 def drawn_sides(state: BatchState) -> dict[str, DrawnSide]:
     """Return the sides of a chain that starts from a variational fit."""
-    assert isinstance(state.ratings, RatingsInMemory)
+    assert isinstance(state.ratings, EntriesInMemory)
     sides = {}
     for name, side in state.sides.items():
         sides[name] = drawn = DrawnSide(

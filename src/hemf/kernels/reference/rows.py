@@ -41,22 +41,28 @@ def triangle(matrix: Float64Array) -> Float64Array:
 
 
 def data_part(row: int, ratings: Any, other: Any) -> tuple[Float64Array, Float64Array, float]:
-    """Return G_i = Σ_j υ_j E[b_j b_jᵀ], h_i = Σ_j υ_j r_ij n_j and Σ_j υ_j r_ij².
+    """Return G_i, h_i = Σ_j u_ij υ_j r_ij n_j and Σ_j u_ij υ_j r_ij².
+
+    G_i = w₀ Σ_j E[b_j b_jᵀ] + Σ_{j∈Ω_i} (u_ij υ_j - w₀) E[b_j b_jᵀ]
 
     >>> from types import SimpleNamespace
-    >>> ratings = SimpleNamespace(indptr=[0, 2], indices=[0, 1], values=[1.0, -1.0])
+    >>> ratings = SimpleNamespace(
+    ...     indptr=[0, 2], indices=[0, 1], values=np.array([1.0, -1.0]), weights=np.ones(0))
     >>> other = SimpleNamespace(
-    ...     mean=np.array([[2.0], [3.0]]), second=np.array([[5.0], [9.5]]), weight=np.ones(2))
+    ...     mean=np.array([[2.0], [3.0]]), second=np.array([[5.0], [9.5]]), weight=np.ones(2),
+    ...     excess=np.ones(2), base=np.zeros(1))
     >>> gram, natural_mean, squares = data_part(0, ratings, other)
     >>> gram.tolist(), natural_mean.tolist(), squares
     ([[14.5]], [-1.0], 2.0)
     """
-    total = other.mean.shape[1]
-    G, h, squares = np.zeros((total, total)), np.zeros(total), 0.0
+    G, h, squares = symmetric(other.base.astype(np.float64)), np.zeros(other.mean.shape[1]), 0.0
     for k in range(ratings.indptr[row], ratings.indptr[row + 1]):
-        j, r = ratings.indices[k], float(ratings.values[k])
-        weight = float(other.weight[j])
-        G += weight * symmetric(other.second[j].astype(np.float64))
+        j, r = ratings.indices[k], float(ratings.values[k]) if len(ratings.values) else 1.0
+        weight, excess = float(other.weight[j]), float(other.excess[j])
+        if len(ratings.weights):
+            u = float(ratings.weights[k])
+            weight, excess = u * weight, excess + (u - 1.0) * weight
+        G += excess * symmetric(other.second[j].astype(np.float64))
         h += weight * r * other.mean[j].astype(np.float64)
         squares += weight * r * r
     return G, h, squares
@@ -210,7 +216,8 @@ def update_row(
     """Update a row; q_i(d), m_id and S_id are as ``found``."""
     free, pinned = prior.free, prior.pinned
     G, h = free_part(data[0], data[1], free, pinned)
-    f = np.zeros(len(free)) if features is None else features.shift[i]
+    has_features = len(features.leverage) > 0
+    f = features.shift[i] if has_features else np.zeros(len(free))
     h = h - G @ f  # what is left of the row is a - f
     before = posterior.membership[i].astype(np.float64)
     q, means, covariances = found(G, h, posterior.noise[i], before)
@@ -219,7 +226,7 @@ def update_row(
     posterior.membership[i] = q
     statistics.entropy[chunk] += entropy(q, covariances)
     held = given = covariances
-    if features is not None:
+    if has_features:
         P = features.root @ features.root.T
         held, given, features.information[i] = with_leverage(
             covariances[0], P, features.leverage[i], len(means)
