@@ -447,7 +447,7 @@ class Descent:
         return np.asarray(self.seen.mean + self.scale * along.astype(np.float64))
 
     def start(self, ratings: Float32Array) -> None:
-        """Note the figures of the ratings of a fit."""
+        """Record statistics of the ratings of a fit."""
         self.seen = Seen(
             min(self.seen.lowest, float(ratings.min())),
             max(self.seen.highest, float(ratings.max())),

@@ -183,7 +183,7 @@ UNCALIBRATED = (
     "coverage50", "coverage80", "coverage90", "coverage95", "nlpd", "crps", "log_score",
     "pit_distance", "pit",
 )  # fmt: skip
-"""What is null for a model that does not predict distributions."""
+"""JSON keys that are null for a model without predictive distributions."""
 
 
 def calibration(model: models.Model, learnt: Ratings, withheld: Ratings) -> Calibration | None:

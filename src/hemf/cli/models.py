@@ -87,7 +87,7 @@ def parse_settings(settings: list[str] | None) -> Settings:
 
 
 class Model(Protocol):
-    """What commands need of a model, of whatever class."""
+    """Methods of a model that commands call; all model classes have them."""
 
     duplicates: str
 

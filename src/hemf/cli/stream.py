@@ -219,7 +219,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Stream:
-    """What a model is evaluated on, and how."""
+    """Ratings to evaluate a model on, and options of the evaluation."""
 
     rows: Rows
     batch_size: int

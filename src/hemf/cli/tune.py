@@ -40,7 +40,7 @@ class Criterion(StrEnum):
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What is tried, how candidates are compared, and when the search ends."""
+    """Candidates, the metric to compare them by, and limits of the search."""
 
     tried: Annotated[
         list[str] | None,

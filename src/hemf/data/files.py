@@ -504,7 +504,7 @@ def _explain(
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the text, and in which line."""
+    """Error in a text, and its line."""
 
     line: int
     reason: str

@@ -91,7 +91,7 @@ class Found:
 
     @property
     def shortfall(self) -> str | None:
-        """What to say if the data set is there under its own name, but not all of it."""
+        """Message if the data set is there under its own name, but incomplete."""
         expected = None if self.stand_in else datasets.find(self.source.name).ratings
         if expected is None or self.ratings.n_ratings >= NEARLY_ALL * expected:
             return None

@@ -82,7 +82,7 @@ class Plan:
     experiments: list[Experiment]
     tasks: list[Task]
     missing: list[str]
-    """What to place where, for the parts that cannot be run."""
+    """Missing files, and where to put them, for the parts that cannot be run."""
 
     def tasks_of(self, part: Part) -> list[Task]:
         """Return the tasks of a part; none if its data are missing."""
@@ -175,7 +175,7 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 
 
 def _is_result(entry: object) -> TypeGuard[Entry]:
-    """Whether an entry has everything that tables are made of."""
+    """Whether an entry has all the fields that tables show."""
     if not isinstance(entry, dict):
         return False
     complete = all(isinstance(entry.get(name), kind) for name, kind in _NEEDED.items())

@@ -1,4 +1,4 @@
-"""Hot loops in Numba, and the same in plain NumPy (`reference`) to prove them by.
+"""Hot loops in Numba, and the same functions in plain NumPy (`reference`) to test them against.
 
 Importing this package imports Numba; everything above it does so only when there is work.
 """

@@ -165,7 +165,7 @@ def data_part(
     data_precision: Any,
     data_natural_mean: Any,
 ) -> None:
-    """Divide G and h by the row's σ², on the free coordinates; the pinned one's part leaves h."""
+    """Divide G and h by the row's σ², on the free coordinates; h without the pinned one's part."""
     gram, moment, scale = memory.gram, memory.moment, memory.scale
     scale[:] = 1.0
     for b in range(count):

@@ -100,7 +100,7 @@ def warn_if_not_written() -> None:
 
 
 class Contents(_results):  # type: ignore[misc]
-    """What Numba writes of a compiled function, without its choice of a folder."""
+    """Numba's serialisation of a compiled function, without its choice of a folder."""
 
     def __init__(self) -> None:
         """Look for no folder."""
@@ -149,7 +149,7 @@ class KernelCache(NullCache):
         return self._enabled and any((folder / self._file(key)).exists() for folder in folders())
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a compiled function; where that is not possible, `warn_if_not_written` says so."""
+        """Write a compiled function; `warn_if_not_written` warns if that is not possible."""
         if not self._enabled or data.library.has_dynamic_globals or data.lifted:
             return
         key = self._key(sig, data.codegen)
@@ -180,7 +180,7 @@ class KernelCache(NullCache):
 
 
 def sealed(data: bytes, key: bytes) -> bytes:
-    """Return the contents of a file: a checksum of the data and of what they are for, and they.
+    """Return the contents of a file: a checksum of key and data, then the data.
 
     >>> opened(sealed(b"code", b"float32"), b"float32")
     b'code'

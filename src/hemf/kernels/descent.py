@@ -37,8 +37,8 @@ def descend(
 ) -> None:
     """Learn every rating once, in this order.
 
-    What was expected of each before is written into ``forecasts``, and how many ticks of the clock
-    it took into ``spent``; either may be empty. New rows come in the order of their first rating.
+    ``forecasts`` receives the expectation of each rating before it is learnt, ``spent`` the clock
+    ticks that it took; either may be empty. New rows come in the order of their first rating.
     """
     known_users, known_items = given.known_users, given.known_items
     means, steps, scale = given.means, given.steps, given.scale
@@ -74,7 +74,7 @@ def forecast(
     users: Int32Array, items: Int32Array, mean: float, scale: float, user_rows: Table,
     item_rows: Table, forecasts: Float64Array,
 ) -> None:  # fmt: skip
-    """Write c + s(o_i + p_j + a_i·b_j) of every pair; what belongs to a row of -1 is left out."""
+    """Write c + s(o_i + p_j + a_i·b_j) of every pair, without the terms of rows of -1."""
     for k in range(users.size):
         i, j = users[k], items[k]
         expected = 0.0

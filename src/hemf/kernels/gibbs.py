@@ -1,6 +1,6 @@
 """Draws of a Gibbs sampler: rows of factors, topics of ratings, and the sums they need.
 
-What is random comes in from outside, so that results do not depend on who works on which part.
+Random numbers are arguments, so that results do not depend on how threads share the work.
 Rows of a table of vectors are numbered by int32; ``begin … end`` is the part to work on.
 """
 

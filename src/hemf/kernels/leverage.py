@@ -25,7 +25,7 @@ from hemf.kernels.structures import LANES, Features, Rows, Scratch, Shared, Swee
 def add_leverage(
     start: int, count: int, features: Features, covariance: Any, memory: SweepMemory, statistic: Any
 ) -> None:
-    """Add this effect to the second moments of rows in lanes and, summed, to the statistic.
+    """Add the coefficients' uncertainty to second moments of rows in lanes and to the statistic.
 
     ``memory.product`` becomes S U. Writes 1 - tr(P S)/L of each row.
     """

@@ -162,10 +162,9 @@ GROWTH = 2.0  # of a rater's ratings, after which all their moods are brought to
 
 @separate
 def covariance(prior: Any, one: float, other: float) -> float:
-    """Cov(l(t), l(t+1)) that is best where these are their variances.
+    """Cov(l(t), l(t+1)) closest to the prior, given both variances.
 
-    It is that of the exact posterior where the variances are; any other would be further from the
-    prior.
+    If these are the variances of the exact posterior, it is the covariance of the exact posterior.
     """
     phi = prior[0]
     if phi <= 0.0:
@@ -199,7 +198,7 @@ def predict_level(sessions: Sessions, earlier: int, later: int) -> tuple[float, 
 
 @inner
 def link(sessions: Sessions, i: int, earlier: int, later: int, next: int, previous: int) -> None:
-    """Let ``next`` follow the earlier session of a rater, ``previous`` precede the later one."""
+    """Link ``next`` after the earlier session of a rater, and ``previous`` before the later one."""
     if earlier >= 0:
         sessions.links[earlier, LATER] = next
     if later >= 0:
@@ -272,7 +271,7 @@ def dot(mean: Any, other: Any) -> float:
 
 @separate
 def subtract_moods(own: Rows, other: Rows, rules: Rules, low: int, high: int, values: Any) -> float:
-    """Take moods off these ratings of a list; return Σ w Var o."""
+    """Subtract moods from these ratings of a list; return Σ w Var o."""
     spread = 0.0
     for k in range(low, high):
         s = own.session[k]

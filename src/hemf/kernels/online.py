@@ -86,7 +86,7 @@ def record_all(
     batch: Batch, own: Rows, other: Rows, rules: Rules, forgetting: float, is_new: Int64Array,
     memory: Outer,
 ) -> None:  # fmt: skip
-    """Put ratings into the history of one side; a code of -1 takes the previous one out."""
+    """Put ratings into the history of one side; a code of -1 removes the previous one."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     n_other = other.count.size
     for k in range(batch.rows.size):
@@ -135,7 +135,7 @@ def evict_all(
     rows: Int64Array, added: Int64Array, own: Rows, other: Rows, rules: Rules, forgetting: float,
     other_forgetting: float, memory: Outer,
 ) -> None:  # fmt: skip
-    """Sum up ratings of rows to which so many have been added."""
+    """Evict ratings of rows; ``added`` are the numbers of ratings that each has received."""
     own, other, rules, memory = refer(own), refer(other), refer(rules), refer(memory)
     for k in range(rows.size):
         evict(
@@ -295,7 +295,7 @@ def known_rows(own: Rows) -> int:
 def forecast(
     users: Rows, items: Rows, user_shared: Shared, item_shared: Shared, i: int, j: int
 ) -> float:
-    """E[a_i·b_j]; without features, a row without ratings may hold a start that means nothing."""
+    """E[a_i·b_j]; a row without ratings or features counts as a stranger."""
     product = 0.0
     is_known_user = users.count[i] > 0 or users.shift.shape[1] > 0
     is_known_item = items.count[j] > 0 or items.shift.shape[1] > 0

@@ -1,4 +1,4 @@
-"""Ratings that enter, change or leave a row's history, or the sums of what it no longer lists.
+"""Ratings that enter, change or leave a row's history, or the sums of unlisted ratings.
 
 Arguments: ``own`` and ``other`` are the `Rows` of the side and of the other, i and j their rows,
 ``rules`` the settings of both, ``forgetting`` the forgetting factor of the side, ``session`` the
@@ -29,7 +29,7 @@ from hemf.kernels.structures import (
 )
 
 MAX_LEVERAGE = 0.8
-"""Of one rating on the row that it is of; more is the work of an approximation."""
+"""Of one rating on its own row; a larger value would be due to approximations."""
 MAX_ROUNDING = 0.1
 """Of a leverage."""
 
@@ -51,7 +51,7 @@ def add_coefficients(own: Rows, other: Rows, i: int, j: int, sign: float) -> Non
 
 @inner
 def listed_at(own: Rows, rules: Rules, i: int, j: int, previous: int) -> int:
-    """Return where row i lists the rating of j that is replaced or taken out, or -1.
+    """Return where row i lists the rating of j to replace or remove, or -1.
 
     Where repeats count, that is one with the ``previous`` code, and without one a rating is new.
     """
@@ -64,7 +64,7 @@ def listed_at(own: Rows, rules: Rules, i: int, j: int, previous: int) -> int:
 
 @inner
 def drop_entry(own: Rows, i: int, position: int) -> None:
-    """Take an entry out of a row's list."""
+    """Remove an entry from a row's list."""
     if own.session.size > 0:
         for k in range(position, own.start[i] + own.length[i] - 1):
             own.session[k] = own.session[k + 1]
@@ -77,7 +77,7 @@ def sum_up(
     own: Rows, other: Rows, rules: Rules, forgetting: float, i: int, j: int, code: int,
     session: int, n_other: int, memory: Outer,
 ) -> None:  # fmt: skip
-    """Add a rating to the sums of those that are not listed."""
+    """Add a rating to a row's sums of unlisted ratings."""
     if forgetting < 1.0:
         fade(own, i, forgetting)
     weight = np.float64(other.weight[j])
@@ -257,7 +257,7 @@ def withdraw(
     code: int,
     memory: Outer,
 ) -> None:
-    """Take a rating of row i out of its history, or of the sums where it is not listed.
+    """Remove a rating of row i from its history, or from the sums if it is not listed.
 
     The session of a rating in the sums is not on record, so no mood is subtracted.
     """
@@ -348,7 +348,7 @@ def append(
 
 @inner
 def drop(start: Any, length: Any, other: Any, code: Any, row: Any, position: Any) -> None:
-    """Take out the entry at a position in the pool; later ones of its row move down."""
+    """Remove the entry at a position in the pool; later ones of its row move down."""
     end = start[row] + length[row]
     others, codes = other[position:end], code[position:end]
     for k in range(others.size - 1):

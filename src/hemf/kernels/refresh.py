@@ -1,7 +1,7 @@
 """Update of a single row (docs/model.md#row-factors, docs/model.md#memberships).
 
-The data part is gathered from the row's history, and the posterior is solved for with the current
-communities. Statistics of the communities change by the row's new contribution minus its old one.
+The data part is gathered from the row's history; with the current communities it gives the
+posterior. Statistics of the communities change by the row's new contribution minus its old one.
 Contributions are stored with the rows, so statistics do not drift.
 """
 

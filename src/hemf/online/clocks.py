@@ -88,11 +88,11 @@ class Clocks:
         return self.last.get((event, side), 0.0)
 
     def done(self, event: str, side: str) -> None:
-        """Note that a step of a side was done now."""
+        """Record that a step of a side was done now."""
         self.last[event, side] = self.stores[side].refreshes
 
     def schedule(self, event: str, at: float | None, side: str = "") -> None:
-        """Let a step be due after so many ratings; None is never."""
+        """Schedule a step at a number of ratings learnt; None means never."""
         if at is None:
             self.due_at.pop((event, side), None)
         else:

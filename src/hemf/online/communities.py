@@ -172,7 +172,7 @@ def find_split(side: Side, store: RowStore, rows: Int64Array) -> Split | None:
         metric = np.linalg.cholesky(side.communities.precision[covariance])
         means = store.mean[members][:, side.layout.free].astype(np.float64)
         if side.regression is not None:
-            means -= store.shift[members]  # communities are of what features leave
+            means -= store.shift[members]  # communities are of a_i - f_i
         means = means @ metric
         choices = [half for first in cuts(means) for half in (first, ~first)]
         choices = [half for half in choices if np.count_nonzero(half) >= MIN_SPLIT_ROWS]
@@ -228,7 +228,7 @@ def make_split(side: Side, store: RowStore, split: Split) -> None:
 
 
 def _given(store: RowStore, rows: Int64Array, d: int) -> Float64Array:
-    """Return the contributions of these rows, all in d, to d; see `RowStore.parts`."""
+    """Return the contributions of these rows, which all list community d, to d."""
     at, slots = np.nonzero(store.listed[rows] == d)
     return np.asarray(store.parts[rows[at], slots], np.float64)
 

@@ -238,12 +238,12 @@ class ModelHolder(Generic[Content]):
         self.lock = threading.RLock()
         """Lock guarding concurrent predict and partial_fit."""
         self.state: tuple[Content | None, Call[Content] | None] = (content, None)
-        """What was learnt, and the call that is changing it, if any."""
+        """The content, and the call that is changing it, if any."""
         _holders.add(self)
 
     @property
     def content(self) -> Content | None:
-        """What was learnt, None before; an interrupted call is undone first."""
+        """The content, None before a fit; an interrupted call is undone first."""
         if self.state[1] is not None:
             self.undo_interrupted()
         return self.state[0]
@@ -442,7 +442,7 @@ class _Held:
         self._frame = frame
 
     def is_within(self, frame: FrameType | None) -> bool:
-        """Whether the function with the block is among those that have called this one."""
+        """Whether a frame is inside the function that contains the block."""
         while frame is not None and frame is not self._frame:
             frame = frame.f_back
         return frame is not None

@@ -106,7 +106,7 @@ def take(state: OnlineState, trial: OnlineState) -> None:
 
 
 def open_closed(state: OnlineState) -> int:
-    """Let items differ in closed directions as the ratings suggest; return in how many."""
+    """Open closed directions of the items as the ratings suggest; return how many."""
     closed = closed_directions(state)
     if not closed.shape[1]:
         return 0

@@ -53,9 +53,9 @@ class Fit:
     batches: tuple[Batch, ...] = ()
     """The last batches that ``hemf update`` has applied, oldest first."""
     learner: Learner | None = None
-    """What learns online; None after a batch fit."""
+    """Online learner; None after a batch fit."""
     prepared: Learner | None = None
-    """What the first `partial_fit` after a fit continues from, where the fit has made it."""
+    """Learner for the first `partial_fit`, if the fit has prepared one."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> Fit:
         kept = {own.name: getattr(self, own.name) for own in fields(self)} | {"prepared": None}

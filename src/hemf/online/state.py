@@ -662,7 +662,7 @@ def add_new_rows(state: OnlineState, name: str, n: int) -> None:
 
 
 def note_refreshed(state: OnlineState, name: str, rows: Int64Array) -> None:
-    """Note the refreshes of the other side, which decide when these rows are next due.
+    """Record the refreshes of the other side, which decide when these rows are next due.
 
     If all rows are refreshed at once, their next refreshes are spread out, from half to one and a
     half times the usual interval: otherwise one later call would refresh all of them again.

@@ -292,7 +292,7 @@ SUMS = ("gram", "moment", "square", "summed_weight")
 """Sums over evicted ratings."""
 COUNTED = ("count", "pending", "coefficient_sum")
 RECORDED = (*COUNTED, *SUMS)
-"""What changes when a rating is recorded, before its row is refreshed."""
+"""Arrays that recording a rating changes, before its row is refreshed."""
 OF_FEATURES = ("shift", "base", "coefficient_sum", "coefficients")
 """Tables that sides with features have."""
 ALL_ARRAYS = (
@@ -306,7 +306,7 @@ _NAMES = frozenset(ALL_ARRAYS)
 _OF_MODEL = {"mean", "second", "membership", "parts", "weight", "gram", "moment"}
 _WHOLE_NUMBERS = {"count", "considered_count", "pending", "last_refresh", "other_refreshes"}
 REFRESHED = tuple(name for name in ALL_ARRAYS if name not in SUMS)
-"""What a refresh of a row may change."""
+"""Arrays that a refresh of a row may change."""
 _PARTS = {
     1: SUMS,
     2: COUNTED,

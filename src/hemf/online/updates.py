@@ -263,7 +263,7 @@ class BatchSessions(NamedTuple):
 
     now: Int64Array
     before: Int64Array
-    """Those that their pairs had on record, or -1."""
+    """Earlier session of each pair on record, or -1."""
     touched: Int64Array
     """Raters whose moods are to be smoothed once the ratings are recorded."""
 

@@ -1,4 +1,4 @@
-"""What a model found: the communities of a side, and the table of user × item communities."""
+"""Communities that a model found: those of a side, and the table of user × item communities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Typical(NamedTuple):
 
     id: Hashable
     rating: float
-    """What the community is expected to rate it."""
+    """Expected rating by the community."""
     lift: float
     """That rating less the community's mean, less what the id has above the overall mean.
 
@@ -41,7 +41,7 @@ class Divisive(NamedTuple):
 
     id: Hashable
     ratings: tuple[float, ...]
-    """What each community is expected to rate it."""
+    """Expected rating by each community."""
     spread: float
     """Standard deviation of those ratings, weighted by the communities' sizes."""
 
@@ -77,7 +77,7 @@ class CommunityView:
     typical: tuple[tuple[Typical, ...], ...]
     """For each community, what has the largest lift, most so first; of one, what it likes best."""
     divisive: tuple[Divisive, ...]
-    """What the communities disagree on, most so first; nothing where there is one community."""
+    """Ids that the communities disagree on, most first; empty with one community."""
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -25,7 +25,7 @@ class Reason(NamedTuple):
 
     item: Hashable
     rating: float
-    """What the user rated it."""
+    """Rating by the user."""
     contribution: float
     """By how much that rating moved the prediction, on the rating scale."""
     similarity: float
@@ -34,7 +34,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What went into one prediction.
+    """Parts of one prediction.
 
     ``global_mean + user_offset + item_offset + interaction`` is the prediction before it is
     clipped to the rating range. Of ``user_offset + interaction``, the user's own ratings make up
@@ -83,7 +83,7 @@ class Explanation:
 
     @property
     def from_communities(self) -> float:
-        """What of ``user_offset + interaction`` neither ratings nor features account for."""
+        """Part of ``user_offset + interaction`` not due to ratings or features."""
         return self.user_offset + self.interaction - self.from_ratings - self.from_features
 
     def __str__(self) -> str:

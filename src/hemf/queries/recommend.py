@@ -72,7 +72,7 @@ def recommend(
 
 
 class Ranking(NamedTuple):
-    """What items are ranked by."""
+    """Criterion by which items are ranked."""
 
     strategy: str
     exploration: float

@@ -69,7 +69,7 @@ def add_to_sums(own: Any, i: int, weight: float, r: float, n: Float64Array) -> N
 
 
 def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> Float64Array:
-    """Return n_j had row i not rated it: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ².
+    """Return n_j as if i had not rated j: n - S m g (r - m·n) / (1 - g mᵀS m), g = τ υ / σ².
 
     Or n, where S is lost in rounding.
     """
@@ -86,7 +86,7 @@ def mean_without(own: Any, other: Any, rules: Any, i: int, j: int, r: float) -> 
 def sum_up(
     own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int, n_other: int
 ) -> None:
-    """Add a rating of row i to its sums, once those before have faded."""
+    """Fade the sums of row i, then add a rating to them."""
     for sums in (own.gram, own.moment, own.square, own.summed_weight):
         sums[i] *= forgetting
     weight = float(other.weight[j])
@@ -105,7 +105,7 @@ def known_rows(other: Any) -> int:
 
 
 def renew(own: Any, i: int, weight: float, renewal: float) -> float:
-    """Replace as much of a row's sums as a rating weighs by the rating; return its weight then."""
+    """Replace a part of a row's sums by a rating; return the weight of the rating."""
     replaced = min(renewal * weight, float(own.summed_weight[i]))
     fade = 1.0 - replaced / own.summed_weight[i]
     for sums in (own.gram, own.moment, own.square, own.summed_weight):
@@ -117,7 +117,7 @@ def evict(
     own: Any, other: Any, rules: Any, forgetting: float, other_forgetting: float, i: int,
     added: int, n_own: int, n_other: int,
 ) -> None:  # fmt: skip
-    """Sum up what is among the newest of neither row, of what ``added`` ratings made old for i."""
+    """Add ratings to sums that ``added`` new ones made old for i, if they are old for j too."""
     old = own.length[i] - rules.window
     at = own.start[i] + max(old - added, 0)
     for _ in range(min(old, added)):
@@ -137,7 +137,7 @@ def evict_all(
     rows: Any, added: Any, own: Any, other: Any, rules: Any, forgetting: float,
     other_forgetting: float, _memory: Any,
 ) -> None:  # fmt: skip
-    """Sum up ratings of rows to which so many have been added."""
+    """Evict ratings of rows; ``added`` are the numbers of ratings that each has received."""
     for i, n in zip(rows, added, strict=True):
         evict(
             own, other, rules, forgetting, other_forgetting, i, n, own.count.size, other.count.size
@@ -154,7 +154,7 @@ def weight_in_sums(own: Any, other: Any, forgetting: float, i: int, j: int) -> f
 
 # docs/model.md#changed-rating
 def record(own: Any, other: Any, rules: Any, forgetting: float, rating: Any, n_other: int) -> int:
-    """Learn that row i rates j; return 1 where that is new, 0 where it was ``previous`` before."""
+    """Learn that row i rates j; return 1 if it is new, 0 if it replaces ``previous``."""
     i, j, code, previous, _ = rating
     own.pending[i] += 1
     position, has_sums = listed_at(own, rules, i, j, previous), own.gram.shape[1] > 0
@@ -189,7 +189,7 @@ def add_coefficients(own: Any, other: Any, i: int, j: int, sign: float) -> None:
 def withdraw(
     own: Any, other: Any, rules: Any, forgetting: float, i: int, j: int, code: int
 ) -> None:
-    """Forget that row i rated j: the exact reverse of adding, where nothing was forgotten."""
+    """Remove the rating of j by row i: the exact reverse of adding, without forgetting."""
     own.pending[i] += 1
     position = listed_at(own, rules, i, j, code)
     if position >= 0:
@@ -207,7 +207,7 @@ def withdraw(
 def record_all(
     batch: Any, own: Any, other: Any, rules: Any, forgetting: float, is_new: Any, _memory: Any
 ) -> None:
-    """Put ratings into the history of one side; a code of -1 takes the previous one out."""
+    """Put ratings into the history of one side; a code of -1 removes the previous one."""
     for k, (i, j, code, previous) in enumerate(zip(*batch[:4], strict=True)):
         if code < 0:
             withdraw(own, other, rules, forgetting, i, j, previous)
@@ -222,8 +222,8 @@ def data_part(
 ) -> tuple[Float64Array, Float64Array, float]:
     """Return G_i, h_i and Σ υ r²: the newest rating counts once, each before it γ times as much.
 
-    Listed ratings are taken against today's moments. Those summed up are older than all of them;
-    how uncertain the other rows are today is taken to be the same for each.
+    Listed ratings use the current moments. Ratings in sums are older than all of them, and use the
+    mean covariance of the other rows.
     """
     total = own.mean.shape[1]
     G, h, squares, age = np.zeros((total, total)), np.zeros(total), 0.0, 1.0
@@ -255,7 +255,7 @@ def effective(count: int, forgetting: float) -> float:
 
 
 def candidates(own: Any, shared: Any, rules: Any, i: int) -> Any:
-    """Return the communities that a row is weighed between: its own until it has grown by half.
+    """Return the communities considered for a row: its own, or all once it has grown by half.
 
     In every eighth refresh of the side, whatever the row, all of them.
     """
@@ -309,7 +309,7 @@ def row_shift(own: Any, shared: Any, i: int) -> Float64Array:
 
 
 class Posterior(NamedTuple):
-    """What has been found of a row: its communities, likeliest first, and its moments."""
+    """Posterior of a row: its communities, likeliest first, and its moments."""
 
     communities: Any
     share: Float64Array
@@ -350,7 +350,7 @@ def weigh_row(own: Any, other: Any, shared: Any, rules: Any, i: int) -> Posterio
 
 
 def publish(own: Any, shared: Any, i: int, found: Posterior) -> None:
-    """Write what was found of a row, then q(τ_i); communities change by new less old."""
+    """Write the posterior of a row, then q(τ_i); communities change by new minus old."""
     add_contributions(own, shared, i, -1.0)
     if found.considered == shared.log_weight.size:
         own.considered_count[i] = own.count[i]
@@ -388,7 +388,7 @@ def refresh_all(rows: Any, own: Any, other: Any, shared: Any, rules: Any, _memor
 
 
 def add_up(own: Any, other: Any, rules: Any) -> None:
-    """Σ τ υ E(r - a·b)² over all lists of a side, where that is kept."""
+    """Compute Σ τ υ E(r - a·b)² over all lists of a side, if rules have a total."""
     for i in range(own.count.size if rules.total.size else 0):
         rules.total[0] *= i > 0
         for k in range(own.start[i], own.start[i] + own.length[i]):

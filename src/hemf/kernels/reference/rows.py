@@ -1,8 +1,7 @@
 """The kernels in plain NumPy: the same signatures, one row at a time, docs/model.md line by line.
 
-Nothing here is fast. It is what `rows`, `pairs`, `descent` and the sampler's part of `gibbs` are
-proved by, and the place to look up what they compute; their argument table holds here too. Work is
-done in float64 whatever the storage.
+Tests compare `rows`, `products`, `descent` and `gibbs` with these functions. They are not fast, and
+compute in float64 whatever the storage.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def entropy(q: Float64Array, covariances: Float64Array) -> float:
 def with_pinned(
     m: Float64Array, second: Float64Array, free: Any, pinned: int
 ) -> tuple[Float64Array, Float64Array]:
-    """Return E[a] and E[a aᵀ] with the coordinate that is held at 1 put in its place.
+    """Return E[a] and E[a aᵀ] with the pinned coordinate in its place.
 
     >>> [part.tolist() for part in with_pinned(np.array([3.0]), np.array([[10.0]]), [1], 0)]
     [[1.0, 3.0], [[1.0, 3.0], [3.0, 10.0]]]
@@ -241,7 +240,7 @@ def update_row(
 def with_leverage(
     S: Float64Array, P: Float64Array, c: float, communities: int
 ) -> tuple[Float64Array, Float64Array, float]:
-    """Return what S becomes where f is uncertain by c Σ, for moments and for communities.
+    """Return S corrected for Var f = c Σ, for moments and for communities.
 
     S + c S P S,  S + c (S P S - S),  and 1 - tr(P S)/L.
 
