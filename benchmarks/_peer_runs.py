@@ -97,6 +97,7 @@ class Runner:
     seed: int = 0
     curve: bool = True
     timeout: float = 7200.0
+    script: str = "adapter.py"
 
     def row(self, peer: Peer, split: Split) -> dict[str, Any]:
         """Return the figures of one peer on one split, or why there are none."""
@@ -105,9 +106,13 @@ class Runner:
             python = self.environments.python(peer)
             with tempfile.TemporaryDirectory() as folder:
                 self._run(python, peer, split, Path(folder))
-                return row | judged(Path(folder), split)
+                return row | self.judge(Path(folder), split)
         except PeerError as error:
             return row | {"failure": str(error)}
+
+    def judge(self, folder: Path, split: Split) -> dict[str, Any]:
+        """Return the figures of what the script has left in a folder."""
+        return judged(folder, split)
 
     def _run(self, python: str, peer: Peer, split: Split, folder: Path) -> None:
         for name, column in zip(("users", "items", "ratings"), split.train, strict=True):
@@ -127,7 +132,7 @@ class Runner:
         environment = os.environ | {name: str(self.threads) for name in limits}
         if peer.environment is not None:  # nothing of this environment may leak into another
             environment.pop("PYTHONPATH", None)
-        command = [python, str(ADAPTERS / "adapter.py"), peer.adapter, str(folder)]
+        command = [python, str(ADAPTERS / self.script), peer.adapter, str(folder)]
         try:
             done = subprocess.run(
                 command,
