@@ -298,6 +298,15 @@ def test_ratings_of_two_kinds_are_enough():
     assert_sensible(model)
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-200, 1e-300, 5e-324])
+def test_predictions_follow_ratings_whose_squares_underflow(unit):
+    rows = table(20, 15, lambda u, i: (u * 7 + i * 3) % 5)
+    as_given, tiny = fit(rows, **SMALL), fit([(u, i, r * unit) for u, i, r in rows], **SMALL)
+    pairs = [u for u, _, _ in rows], [i for _, i, _ in rows]
+    expected, found = as_given.predict(*pairs), tiny.predict(*pairs)
+    np.testing.assert_allclose(found / unit, expected, atol=0.01 if unit > 5e-324 else 0.51)
+
+
 # -- ratings that are none ----------------------------------------------------------------------
 
 

@@ -212,9 +212,8 @@ class Ratings:
     @cached_property
     def scale(self) -> float:
         """Standard deviation of the ratings (of the population); 1 if all are equal."""
-        deviation = self.by_user.values.std(dtype=np.float64) if self.n_ratings else 0.0
         # Rounding leaves equal ratings with a deviation of about 1e-16 of their size.
-        return float(deviation) if self.maximum > self.minimum else 1.0
+        return _deviation(self.by_user.values) if self.maximum > self.minimum else 1.0
 
     @cached_property
     def minimum(self) -> float:
@@ -354,6 +353,15 @@ def drop_unrated_ids(ids: Vocabulary, rows: Int32Array) -> tuple[Vocabulary, Int
     occurs[rows] = True
     numbers = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     return Vocabulary(ids.ids[occurs]), numbers[rows]
+
+
+def _deviation(values: Array) -> float:
+    """Return the standard deviation of unequal values, also where squares of it underflow."""
+    found = float(values.std(dtype=np.float64))
+    if found * found >= np.finfo(np.float64).tiny:
+        return found
+    width = float(np.ptp(values))
+    return float(((values - values.min()) / width).std()) * width
 
 
 def _reject_choice(columns: ColumnChoice) -> None:
