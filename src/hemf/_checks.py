@@ -248,6 +248,19 @@ def check_floats(name: str, values: object, *, scalar: bool = False) -> AnyArray
     return array
 
 
+def rating_text(value: float) -> str:
+    """Return the shortest text of a rating that tells it from all others.
+
+    Ratings may have been kept in float32, which has a shorter text than the same float64.
+
+    >>> [rating_text(value) for value in (5.0, 0.1, float(np.float32(0.1)), 1e9 + 1)]
+    ['5', '0.1', '0.1', '1000000001']
+    """
+    with np.errstate(over="ignore"):
+        narrow = np.float32(value)
+    return str(narrow if float(narrow) == value else float(value)).removesuffix(".0")
+
+
 def check_range(limits: str | tuple[float, float] | None, values: Array) -> None:
     """Raise DataError for ratings outside a range that was declared."""
     if isinstance(limits, tuple):
@@ -256,7 +269,7 @@ def check_range(limits: str | tuple[float, float] | None, values: Array) -> None
             row = int(outside.argmax())
             value = float(values[row])
             raise DataError(
-                f"rating {value:g} at row {row} is outside the rating_range {limits}; "
+                f"rating {rating_text(value)} at row {row} is outside the rating_range {limits}; "
                 "correct it, or choose a wider range",
                 value=value,
                 row=row,

@@ -137,3 +137,10 @@ def test_without_a_full_history_the_range_stays_wide(history) -> None:
         model.partial_fit(one(5, TYPO), previous=one(5)[2])
     model.partial_fit(one(5), previous=[TYPO])
     assert model.rating_range_ == (1.0, TYPO)
+
+
+def test_the_warning_of_an_outlier_names_a_range_that_can_be_declared() -> None:
+    users, items, values = DATA
+    model = HeMF(n_factors=2, rng=0).fit((users, items, values + 16_777_216.0))
+    with pytest.warns(OutlierWarning, match=r"rating_range=\(16777217, 16777221\)"):
+        model.partial_fit((users[:1], items[:1], [16_778_000.0]))

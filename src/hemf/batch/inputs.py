@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._checks import available_bytes, format_bytes, resolve_rating_range
+from hemf._checks import available_bytes, format_bytes, rating_text, resolve_rating_range
 from hemf._options import FitOptions
 from hemf._typing import (
     SIDES,
@@ -126,9 +126,10 @@ def warn_of_equal(ratings: Ratings) -> None:
     """Warn where all ratings are equal, as clicks are."""
     if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
         warn_caller(
-            f"all {ratings.n_ratings:,} ratings are {ratings.minimum:g}, so the model can only "
-            "predict that everywhere. If these are clicks or purchases, add pairs that were not "
-            "chosen, rated 0, or give ratings that differ, such as counts or durations",
+            f"all {ratings.n_ratings:,} ratings are {rating_text(ratings.minimum)}, so the "
+            "model can only predict that everywhere. If these are clicks or purchases, add pairs "
+            "that were not chosen, rated 0, or give ratings that differ, such as counts or "
+            "durations",
             DataWarning,
         )
 
@@ -143,9 +144,9 @@ def warn_of_outlier(ratings: Ratings) -> None:
     if high - low > OUTLIER_RATIO * (last - second) > 0.0:
         value, others = (high, (low, last)) if high - last > second - low else (low, (second, high))
         warn_caller(
-            f"one rating is {value:g}, and all others are from {others[0]:g} to {others[1]:g}; if "
-            "it is a mistake, correct it and fit again, and declare rating_range to have such "
-            "ratings refused",
+            f"one rating is {rating_text(value)}, and all others are from {rating_text(others[0])} "
+            f"to {rating_text(others[1])}; if it is a mistake, correct it and fit again, and "
+            "declare rating_range to have such ratings refused",
             OutlierWarning,
         )
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from hemf._arrays import RatingBook
+from hemf._checks import rating_text
 from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
 from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
@@ -45,8 +46,8 @@ def check_possible(known: tuple[float, float] | None, called: str, values: Array
         row = int(outside.argmax())
         value = float(values[row])
         raise DataError(
-            f"{called}: no rating of {value:g} can have been given, as at row {row}; "
-            f"all are from {known[0]:g} to {known[1]:g}",
+            f"{called}: no rating of {rating_text(value)} can have been given, as at row "
+            f"{row}; all are from {rating_text(known[0])} to {rating_text(known[1])}",
             value=value,
             row=row,
         )
@@ -72,9 +73,10 @@ def check_on_record(
     if wrong.any():
         at = int(wrong.argmax())
         row, value = int(with_value[at]), float(values[with_value[at]])
-        instead = "there is none of it" if codes[at] < 0 else f"it is {kept[at]:g}"
+        instead = "there is none of it" if codes[at] < 0 else f"it is {rating_text(kept[at])}"
         raise DataError(
-            f"{called}: a rating of {value:g} at row {row} is not the one on record; {instead}",
+            f"{called}: a rating of {rating_text(value)} at row {row} is not the one on "
+            f"record; {instead}",
             value=value,
             row=row,
         )
@@ -102,8 +104,8 @@ def check_previous(before: Array, users: Int64Array, items: Int64Array) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"previous rating {before[row]:g} at row {row} is of a pair that is not known; "
-            "NaN is for ratings that are new",
+            f"previous rating {rating_text(before[row])} at row {row} is of a pair that is "
+            "not known; NaN is for ratings that are new",
             value=float(before[row]),
             row=row,
         )
@@ -266,8 +268,8 @@ def check_distance(state: OnlineState, values: Array) -> None:
     if far.any():
         row = int(far.argmax())
         raise DataError(
-            f"rating {values[row]:g} at row {row} is too far from the others, which are about "
-            f"{state.centre:g} ± {state.unit:g}",
+            f"rating {rating_text(values[row])} at row {row} is too far from the others, "
+            f"which are about {state.centre:g} ± {state.unit:g}",
             value=float(values[row]),
             row=row,
         )
@@ -308,9 +310,11 @@ def warn_far(
     row = int(outside.argmax())
     value = float(values[row])
     if is_far((low, high), (min(low, value), max(high, value)), state.seen):
+        least, most = rating_text(low), rating_text(high)
         warn_caller(
-            f"rating {value:g} at row {row} is far outside the ratings learnt before, which are "
-            f"from {low:g} to {high:g}; if it is a mistake, learn the pair again with the right "
-            f"rating, and declare rating_range=({low:g}, {high:g}) to have such ratings refused",
+            f"rating {rating_text(value)} at row {row} is far outside the ratings learnt before, "
+            f"which are from {least} to {most}; if it is a mistake, learn the pair again with "
+            f"the right rating, and declare rating_range=({least}, {most}) to have such ratings "
+            "refused",
             OutlierWarning,
         )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._checks import check_bool, check_int, check_range
+from hemf._checks import check_bool, check_int, check_range, rating_text
 from hemf._options import MIN_SHARE
 from hemf._typing import AnyArray, Array, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.data.features import as_parts
@@ -188,8 +188,8 @@ def _fold(model: FittedModel, items: AnyArray, values: Array, features: Features
     if not np.isfinite(moments.second).all():
         worst = values[np.abs(standardised).argmax()].item()
         raise DataError(
-            f"the rating {worst:g} is too far from all that the model has learnt (their mean is "
-            f"{model.mean:.3g}); leave it out or correct it",
+            f"the rating {rating_text(worst)} is too far from all that the model has learnt "
+            f"(their mean is {model.mean:.3g}); leave it out or correct it",
             value=worst,
         )
     inverse = 1.0 if scales is None else rate / (shape - 1.0)
