@@ -8,8 +8,9 @@ A test rating of the level or more is relevant; candidates are all items of the 
 the user has not rated in it. NDCG@10 has gain 1, and the best possible list has min(10, relevant)
 hits; averages are over users with a relevant item, of Letterboxd over a random 5,000 of them. CPU
 seconds are user and system of all threads, of fitting and of ranking, compilation of hemf's
-kernels aside; memory is the most that the process ever held. Settings were found by --search on a
-tenth held out of the training part, the last one of the set by time; no test part was looked at.
+kernels aside; memory is the most that the process ever held. Settings are the first of METHODS,
+or those of CHOSEN, which --search found on a tenth held out of the training part, the last one of
+the set by time.
 """
 
 from __future__ import annotations
