@@ -105,7 +105,19 @@ METHODS = {
     "hemf": Method("rank_hemf", "hemf", {}),
     "hemf-given": Method("rank_hemf", "hemf", {}),
 }
-CHOSEN: dict[str, dict[str, Settings]] = {}
+CHOSEN: dict[str, dict[str, Settings]] = {
+    "filmtrust": {
+        "ease": {"liked": True},
+        "implicit-als": {"factors": 128, "alpha": 1.0},
+        "implicit-bpr": {
+            "liked": False,
+            "factors": 32,
+            "regularization": 0.05,
+            "learning_rate": 0.02,
+        },
+    },
+    "ml-100k": {"ease": {"liked": True}, "implicit-als": {"factors": 32, "alpha": 1.0}},
+}
 """Settings of each method on each set, where they are not the first ones."""
 
 
