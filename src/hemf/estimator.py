@@ -23,6 +23,7 @@ from hemf._files import FileState
 from hemf._options import fit_options, online_options
 from hemf._typing import SIDES, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.batch.callbacks import Callback, SweepReport
+from hemf.batch.choices import learn_relevance
 from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
 from hemf.data.ratings import Ratings
@@ -39,7 +40,8 @@ from hemf.persistence.model import load_model, save_model
 from hemf.queries import predict as predictions
 from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view
 from hemf.queries.explain import Explanation, explain
-from hemf.queries.recommend import STRATEGIES, Ranking, recommend, scores
+from hemf.queries.recommend import recommend, scores
+from hemf.queries.scorers import STRATEGIES, Ranking
 from hemf.queries.visitor import Visitor, fold_in
 from hemf.report.model import write_report
 
@@ -211,7 +213,12 @@ class HeMF(Parametrised):
         components = {RATINGS: result.state}
         if given.choices is not None:
             components[CHOICES] = given.choices
-        prepared = prepare(result.state, train, train.mean, online)
+        prepared = None
+        if given.choices is None:
+            prepared = prepare(result.state, train, train.mean, online)
+        relevance = None
+        if given.choices is not None:
+            relevance = learn_relevance(given.choices, result.state, train, None, rng)
         with self._holder.lock:
             before = self._holder.content
             model = FittedModel(
@@ -222,6 +229,7 @@ class HeMF(Parametrised):
                 rating_range=given.rating_range,
                 coupled=options.coupled,
                 features=given.features,
+                relevance=relevance,
                 held_out=given.held_out,
                 version=1 if before is None else before.model.version + 1,
             )
@@ -416,7 +424,7 @@ class HeMF(Parametrised):
         users: IdsLike,
         items: IdsLike,
         *,
-        strategy: str = "mean",
+        strategy: str = "relevance",
         exploration: float = 1.0,
         rng: int | np.random.Generator | None = None,
     ) -> Float64Array:
@@ -454,7 +462,7 @@ class HeMF(Parametrised):
         n: int = 10,
         *,
         exclude_seen: bool = True,
-        strategy: str = "mean",
+        strategy: str = "relevance",
         exploration: float = 1.0,
         items: IdsLike = None,
         return_known: bool = False,
@@ -462,8 +470,10 @@ class HeMF(Parametrised):
     ) -> tuple[Any, ...]:
         """Return the ids and scores of the n items with the highest score, best first.
 
-        ``strategy``: the expected rating (``"mean"``), plus ``exploration`` standard deviations of
-        the taste (``"ucb"``), or one draw from the posterior (``"thompson"``). ``user`` is an id or
+        ``strategy``: by ``"relevance"``, what a user would choose and would like, where ``choices``
+        are learnt, otherwise by the expected rating; by the expected rating (``"mean"``); with
+        ``exploration`` standard deviations of the taste added (``"ucb"``), or by one draw from the
+        posterior (``"thompson"``), of choices too where they are learnt. ``user`` is an id or
         several, as `predict` takes them: with several, the answers are arrays of one row each, None
         and NaN where there are fewer than n items. ``items`` limits the choice to these. With
         ``return_known`` also return whether the user, or each of them, has ratings. For unknown

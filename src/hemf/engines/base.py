@@ -66,6 +66,10 @@ class EntryTable(Protocol):
         """Number of ratings."""
 
     @property
+    def background(self) -> float:
+        """w₀, the weight of a pair that was not observed; 0 for ratings."""
+
+    @property
     def total_weight(self) -> float:
         """Σ u_ij over the entries, and w₀ for each pair that was not observed."""
 

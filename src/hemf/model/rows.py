@@ -365,15 +365,15 @@ def matched_freedom(share: Float64Array, spread: Float64Array) -> Float64Array:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class BestColumns:
     """Best columns of each row, best first; -1 where there are fewer than n."""
 
     columns: Int64Array
     scores: Float64Array
 
 
-def best_columns(scores: npt.NDArray[np.floating], n: int) -> Ranking:
+def best_columns(scores: npt.NDArray[np.floating], n: int) -> BestColumns:
     """Top n of every row of a score matrix; -inf entries are never chosen."""
     columns = top_columns(scores, n)
     best = np.take_along_axis(scores, np.maximum(columns, 0), axis=1).astype(np.float64)
-    return Ranking(columns, np.where(columns < 0, -np.inf, best))
+    return BestColumns(columns, np.where(columns < 0, -np.inf, best))

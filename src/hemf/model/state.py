@@ -23,6 +23,7 @@ from hemf.data.unknown import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError, UnknownIdError
 from hemf.model.moods import MoodPrior
+from hemf.model.relevance import Relevance
 from hemf.model.rows import Moments
 from hemf.model.side import Side, with_stranger
 
@@ -155,7 +156,7 @@ class FittedModel:
     """Result of learning. It is replaced, never changed, when more is learnt."""
 
     components: Mapping[str, Component]
-    """Posteriors by kind of data; today of "ratings" alone."""
+    """Posteriors by kind of data: "ratings", and "choices" where they are learnt."""
     record: Record
     """Ratings that are kept, and the ids of the rows."""
     mean: float
@@ -168,6 +169,8 @@ class FittedModel:
     """Whether factors and communities of a row were inferred together."""
     features: Mapping[str, GivenFeatures] = field(default_factory=dict)
     """Features given to the fit, by side."""
+    relevance: Relevance | None = None
+    """How choices and ratings are combined to rank items; None without choices."""
     held_out: Ratings | None = None
     """Ratings held out for validation."""
     version: int = 1
@@ -291,6 +294,19 @@ class FittedModel:
         is_row = 0 <= place < self.sides[side].n_rows
         moments = self.moments(side, with_unknown=not is_row)
         return moments.mean[place], moments.second[place]
+
+    def choice_moments(self, side: str) -> Moments:
+        """Moments of the choices of a side's rows, and at the end those of a stranger."""
+        key = f"{side} choices"
+        if key not in self.derived:
+            self.derived[key] = with_stranger(self.components["choices"].sides[side])
+        found: Moments = self.derived[key]
+        return found
+
+    def choice_places(self, side: str, places: Int64Array) -> Int64Array:
+        """Return where `choice_moments` has these rows; -1 is a stranger."""
+        n_rows = self.components["choices"].sides[side].n_rows
+        return np.where((places >= 0) & (places < n_rows), places, -1)
 
     def _newcomer_features(self, side: str) -> csr_array | None:
         """Features of ids that have no row; None where there are none."""

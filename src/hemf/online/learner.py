@@ -121,6 +121,11 @@ def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) 
     journal.add(generator_state(rng))  # it may be the caller's; all else is new
     if fit is not None:
         prepared = fit.prepared
+        if fit.model.relevance is not None:
+            raise ParameterError(
+                "a model with choices does not learn online; fit with choices=False to do so",
+                value=True,
+            )
         if prepared is None or not suits(prepared, options):
             state = fit.model.state
             assert isinstance(state, BatchState)

@@ -49,12 +49,13 @@ from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
-from hemf.engines.base import Engine
+from hemf.engines.base import CHOICES, RATINGS, Engine
 from hemf.errors import ModelFileError, ParameterError, file_error
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.model.regression import HOW_MANY, RATED, Design, Regression
+from hemf.model.relevance import Relevance
 from hemf.model.side import Side
-from hemf.model.state import FittedModel, GivenFeatures, TrainingRecord
+from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.record import Batch, Fit
 from hemf.online.state import Learner, OnlineState
 from hemf.persistence.online import (
@@ -135,6 +136,7 @@ def _described(params: Mapping[str, object], fit: Fit) -> tuple[Form, Members]:
         "state": {name: encoded(getattr(state, name, None)) for name in _PLAIN},
         # Moods learnt online are stored with the online state.
         "moods": _describe_moods(state.moods, members) if isinstance(state, BatchState) else None,
+        "choices": _describe_choices(model, members),
         "online": learner and describe_online(learner.state, members),
         "coupled": model.coupled,
         "fitted": {name: encoded(getattr(model, name)) for name in _SCALE},
@@ -252,6 +254,15 @@ class _Moods(NamedTuple):
     divergence: float
 
 
+class _Choices(NamedTuple):
+    """Posterior of choices after a batch fit, and how they are ranked by."""
+
+    sides: dict[str, Side]
+    plain: Form
+    background: float
+    relevance: Relevance
+
+
 class _Parts(NamedTuple):
     """Checked content of a model file."""
 
@@ -265,6 +276,7 @@ class _Parts(NamedTuple):
     plain: Form
     """Numbers of a batch fit."""
     moods: _Moods | None
+    choices: _Choices | None
     online: OnlineState | None
     batches: tuple[Batch, ...]
 
@@ -287,7 +299,9 @@ def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     is_online = manifest["online"] is not None
     _check_sides(sides, shape, is_online=is_online)
     plain = {name: decoded(form) for name, form in manifest["state"].items()}
-    moods = online = None
+    moods = choices = online = None
+    if manifest["choices"] is not None:
+        choices = _read_choices(manifest["choices"], archive, shape)
     if is_online:
         online = restore_online(manifest["online"], sides, archive)
         require_positive("state", online.noise, online.unit)
@@ -301,7 +315,9 @@ def _read_parts(archive: Archive, manifest: Form) -> _Parts:
     for batch in batches:
         whole = type(batch.id) is type(batch.digest) is str and type(batch.ratings) is int
         require(whole, "the batches that were applied are damaged")
-    return _Parts(scale, ids, ratings, held_out, features, sides, plain, moods, online, batches)
+    return _Parts(
+        scale, ids, ratings, held_out, features, sides, plain, moods, choices, online, batches
+    )
 
 
 def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
@@ -311,6 +327,7 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
     # The saved numbers, so that the sums of another machine do not change the last digit.
     ratings = ratings.with_scale(parts.scale["mean"], parts.scale["scale"])
     learner: Learner | None = None
+    components: dict[str, Component] = {}
     state: BatchState | OnlineState
     if parts.online is not None:
         state = parts.online
@@ -322,6 +339,7 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
             dtype=parts.sides["user"].moments.mean.dtype.type,
             n_jobs=decoded(manifest["params"]["n_jobs"]),
             sessions=parts.moods is not None,
+            background=None if parts.choices is None else parts.choices.background,
         )
         state = BatchState(sides=parts.sides, engine=engine, **parts.plain)
         if parts.moods is not None:
@@ -330,12 +348,17 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
             fits = moods.times.shape == parts.moods.posterior.mean.shape
             require(fits, "it has moods of other sessions")
             state.moods = replace(moods, **parts.moods._asdict())
+        if parts.choices is not None:
+            sides, plain = parts.choices.sides, parts.choices.plain
+            components[CHOICES] = BatchState(sides, engine, **plain, component=CHOICES)
+    components[RATINGS] = state
     model = FittedModel(
-        components={"ratings": state},
+        components=components,
         record=learner or TrainingRecord(ratings),
         **parts.scale,
         coupled=bool(manifest["coupled"]),
         features=parts.features,
+        relevance=parts.choices and parts.choices.relevance,
         held_out=parts.held_out and _ratings_of(parts.held_out, users, items),
     )
     return Fit(
@@ -387,6 +410,31 @@ def _read_moods(form: Form, archive: Archive) -> _Moods:
     for array in vars(posterior).values():
         check_array("moods", array, np.float64, (posterior.mean.size,), largest=LARGEST)
     return _Moods(prior, posterior, float(decoded(form["divergence"])))
+
+
+def _describe_choices(model: FittedModel, members: Members) -> Form | None:
+    state = model.components.get(CHOICES)
+    if not isinstance(state, BatchState):
+        return None
+    return {
+        "sides": {side: described(state.sides[side], f"choices/{side}", members) for side in SIDES},
+        "state": {name: encoded(getattr(state, name)) for name in _PLAIN},
+        "background": encoded(state.ratings.background),
+        "relevance": described(model.relevance, "choices/relevance", members),
+    }
+
+
+def _read_choices(form: Form, archive: Archive, shape: tuple[int, int]) -> _Choices:
+    sides = {side: restored(Side, form["sides"][side], archive) for side in SIDES}
+    _check_sides(sides, shape, is_online=False)
+    plain = {name: decoded(value) for name, value in form["state"].items()}
+    plain |= {name: float(plain[name]) for name in ("noise", "unit")}
+    background, rule = float(decoded(form["background"])), form["relevance"]
+    require_positive("choices", plain["noise"], plain["unit"], background)
+    relevance = restored(Relevance, rule, archive)
+    is_rule = np.isfinite(relevance.level) and relevance.choice_exponent in (0.0, 1.0)
+    require(is_rule and relevance.rating_exponent >= 0.0, "its rule of relevance is damaged")
+    return _Choices(sides, plain, background, relevance)
 
 
 def _describe_ids(side: str, vocabulary: Vocabulary, table: Sparse, members: Members) -> str:

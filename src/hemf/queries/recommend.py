@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +10,9 @@ from hemf._checks import check_rng
 from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
-from hemf.model import rows as predictive
-from hemf.model.rows import Moments
 from hemf.model.state import FittedModel
+from hemf.queries.scorers import Ranking, scorer_of
 
-STRATEGIES = ("mean", "ucb", "thompson")
 BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
 
 
@@ -41,7 +39,7 @@ def recommend(
     user_ids, alone = model.ids("user", user)
     rows, asked = model.rows("user", user_ids), model.find("user", user_ids)
     model.warn_of_unknown(user=(user_ids, asked.places), expected=return_known)
-    left, right = model.moments("user", with_unknown=asked.any_unknown), _item_moments(model)
+    scorer = scorer_of(model, ranking, any_unknown=asked.any_unknown)
     allowed = _allowed(model, items)
     ids = model.record.items.ids[: model.n_items]
     width = min(n, ids.size if allowed is None else int(allowed.sum()))
@@ -50,20 +48,16 @@ def recommend(
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
-            block = asked.places[start : start + step]
-            values = _scores(model, left, right, block, ranking)
+            part = slice(start, start + step)
+            excluded = np.zeros((rows[part].size, ids.size), dtype=bool)
             if allowed is not None:
-                values[:, ~allowed] = -np.inf
+                excluded[:, ~allowed] = True
             if exclude_seen:
-                _exclude_seen(model, rows[start : start + step], values)
-            best = predictive.best_columns(values, width)
+                _exclude_seen(model, rows[part], excluded)
+            best = scorer.best(asked.places[part], width, excluded)
             there = best.columns >= 0
-            part = slice(start, start + block.size)
             found[part][there] = ids[best.columns[there]]
-            shown = best.scores
-            if strategy == "mean" and model.rating_range is not None:
-                shown = np.clip(shown, *model.rating_range)
-            scores[part] = np.where(there, shown, np.nan)
+            scores[part] = np.where(there, best.scores, np.nan)
     answer: tuple[Any, ...] = found, scores, asked.rows >= 0
     if alone:
         there = ~np.isnan(scores[0])
@@ -71,55 +65,14 @@ def recommend(
     return answer if return_known else answer[:2]
 
 
-class Ranking(NamedTuple):
-    """Criterion by which items are ranked."""
-
-    strategy: str
-    exploration: float
-    rng: np.random.Generator
-
-
 def scores(model: FittedModel, users: IdsLike, items: IdsLike, ranking: Ranking) -> Float64Array:
     """See `hemf.HeMF.scores`."""
     user_ids, item_ids = model.ids("user", users)[0], model.ids("item", items)[0]
     rows, columns = model.find("user", user_ids), model.find("item", item_ids)
     model.warn_of_unknown(user=(user_ids, rows.places), item=(item_ids, columns.places))
-    left = model.moments("user", with_unknown=rows.any_unknown)
-    right = model.moments("item", with_unknown=columns.any_unknown)
-    if not np.array_equal(columns.places, np.arange(right.mean.shape[0])):
-        right = Moments(right.mean[columns.places], right.second[columns.places])
+    scorer = scorer_of(model, ranking, any_unknown=rows.any_unknown, items=columns.places)
     with one_blas_thread():
-        return _scores(model, left, right, rows.places, ranking)
-
-
-def _item_moments(model: FittedModel) -> Moments:
-    """Moments of all items; those without a rating are strangers, as in `predict`."""
-    if model.sides["item"].regression is not None:
-        return model.moments("item")  # every item has features
-    rated = model.rated("item", np.arange(model.n_items))
-    if (rated >= 0).all():
-        return model.moments("item")
-    extended = model.moments("item", with_unknown=True)
-    return Moments(extended.mean[rated], extended.second[rated])
-
-
-def _scores(
-    model: FittedModel, left: Moments, right: Moments, rows: Int64Array, ranking: Ranking
-) -> Float64Array:
-    strategy = ranking.strategy
-    if strategy == "thompson":
-        values = predictive.draw_scores(left, right, rows, ranking.rng)
-    else:
-        values, variance = predictive.score_rows(left, right, rows, variance=strategy == "ucb")
-        if strategy == "ucb":
-            values = values + ranking.exploration * np.sqrt(variance)
-    scores = model.mean + model.scale * values.astype(np.float64)
-    if strategy == "mean" and model.rating_range is not None:
-        # Many items can reach the end of the range; they keep their order by a hair.
-        low, high = model.rating_range
-        inside = np.clip(scores, low, high)
-        scores = inside + 1e-9 * (scores - inside)
-    return scores
+        return scorer.all(rows.places)
 
 
 def _allowed(model: FittedModel, items: IdsLike) -> BoolArray | None:
@@ -135,13 +88,13 @@ def _allowed(model: FittedModel, items: IdsLike) -> BoolArray | None:
     return allowed
 
 
-def _exclude_seen(model: FittedModel, rows: Int64Array, values: Float64Array) -> None:
+def _exclude_seen(model: FittedModel, rows: Int64Array, excluded: BoolArray) -> None:
     for position, row in enumerate(rows.tolist()):
         if row < 0:
             continue
-        values[position, model.state.row_ratings("user", row)[0]] = -np.inf
+        excluded[position, model.state.row_ratings("user", row)[0]] = True
         if model.held_out is not None and row < model.held_out.n_users:
-            values[position, model.held_out.by_user.row(row)[0]] = -np.inf
+            excluded[position, model.held_out.by_user.row(row)[0]] = True
 
 
 def _plain(found: AnyArray, ids: AnyArray) -> AnyArray:
