@@ -17,6 +17,7 @@ _FIGURES = ("score", "mean", "std")
 class Strategy(StrEnum):
     """Score that items are ranked by."""
 
+    relevance = "relevance"
     mean = "mean"
     ucb = "ucb"
     thompson = "thompson"
@@ -29,8 +30,11 @@ def recommend(
     n: Annotated[int, typer.Option("-n", help="Number of items.", min=1)] = 10,
     strategy: Annotated[
         Strategy,
-        typer.Option(help="Rank by expected rating, upper confidence bound, or Thompson sampling."),
-    ] = Strategy.mean,
+        typer.Option(
+            help="Rank by relevance (the expected rating where choices are not learnt), expected "
+            "rating, upper confidence bound, or Thompson sampling."
+        ),
+    ] = Strategy.relevance,
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Include items that the user has rated.")
     ] = False,
