@@ -71,6 +71,31 @@ def test_a_corrected_typo_leaves_no_trace(fitted, typo, streamed: bool, between:
     assert with_typo.noise_variance_ == pytest.approx(without.noise_variance_, rel=1e-3)
 
 
+@pytest.mark.parametrize("between", [0, 40])
+@pytest.mark.parametrize("row", [400, 2500, 5000])
+def test_a_corrected_typo_leaves_no_trace_where_its_pair_is_new(row: int, between: int) -> None:
+    keep = np.arange(DATA[0].size) != row
+    model = HeMF(n_factors=5, max_user_communities=3, max_item_communities=3, rng=0)
+    model.fit(tuple(column[keep] for column in DATA)).partial_fit(one(0))
+    with_typo, without = learnt(model, TYPO, row, between), copy.deepcopy(model)
+    for other in range(row, row + 1 + between):
+        without.partial_fit(one(other))
+    assert with_typo.rating_range_ == without.rating_range_ == (1.0, 5.0)
+    assert largest_move(with_typo, without) < 1e-3 * 4.0
+
+
+def test_a_mistaken_measurement_that_is_corrected_leaves_no_trace() -> None:
+    row = 2500
+    keep = np.arange(DATA[0].size) != row
+    model = HeMF(n_factors=5, max_user_communities=3, max_item_communities=3, rng=0)
+    model.set_params(duplicates="mean").fit(tuple(column[keep] for column in DATA))
+    with_typo, without = copy.deepcopy(model.partial_fit(one(0))), model
+    with pytest.warns(OutlierWarning):
+        with_typo.partial_fit(one(row, TYPO))
+    with_typo.partial_fit(one(row), previous=[TYPO])
+    assert largest_move(with_typo, without.partial_fit(one(row))) < 1e-3 * 4.0
+
+
 def test_a_typo_that_is_removed_leaves_no_trace_of_its_range(fitted) -> None:
     model = copy.deepcopy(fitted)
     with pytest.warns(OutlierWarning):

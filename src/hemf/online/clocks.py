@@ -165,6 +165,8 @@ class Outlier:
     """Range of the others."""
     refreshes: dict[str, float]
     """Refreshes of each side when it came."""
+    is_first: bool
+    """Whether its pair had not been rated before."""
 
 
 def is_far(others: tuple[float, float], ends: tuple[float, float], n_seen: int) -> bool:

@@ -340,6 +340,7 @@ def partial_fit(
                 when = np.concatenate([np.zeros(taken.users.size, np.int64), times])
         if codes.size:
             with finite(state):
+                old = updates.remove_outlier(state, user_rows, item_rows, codes, old)
                 updates.apply_batch(state, user_rows, item_rows, codes, old, when)
                 make_due(state)
         warning = updates.watch_errors(state, errors)

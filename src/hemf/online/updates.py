@@ -104,7 +104,7 @@ def apply_batch(
         if not state.is_complete and (previous >= 0).any():
             make_positive(state.stores[name], np.unique(rows[name][previous >= 0]))
         refresh(state, name, _due(state, name, rows[name]), learn=learn, arguments=arguments)
-    if _observe(state, codes[codes >= 0], previous[previous >= 0], begun):
+    if _observe(state, codes, previous, begun):
         correct_outlier(state, {name: distinct(rows[name]) for name in SIDES})
     if state.window > 0:
         evict(state, added)
@@ -189,20 +189,19 @@ def change_options(state: OnlineState, options: OnlineOptions) -> None:
 def _replaced(
     state: OnlineState, users: Int64Array, items: Int64Array, codes: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Codes that a stream adds to the ratings on record, and those it replaces.
+    """Codes that a stream adds to the ratings on record, and those they replace, -1 for none.
 
     Without a full history they are not needed, and both are empty.
     """
     if not state.is_complete:
         return codes[:0], codes[:0]
     if state.options.counts_repeats:
-        return codes, codes[:0]
+        return codes, np.full(codes.size, -1)
     before = recall(state, users, items)
     pairs = users * np.int64(state.stores["item"].n_rows) + items
     first = np.unique(pairs, return_index=True)[1]
     last = pairs.size - 1 - np.unique(pairs[::-1], return_index=True)[1]
-    before = before[first]
-    return codes[last], before[before >= 0]
+    return codes[last], before[first]
 
 
 def _reserve(
@@ -691,23 +690,54 @@ def give_features(state: OnlineState, name: str, rows: Int64Array, encoded: csr_
 
 
 def _observe(
-    state: OnlineState, added: Int64Array, removed: Int64Array, begun: dict[str, float]
+    state: OnlineState, codes: Int64Array, previous: Int64Array, begun: dict[str, float]
 ) -> bool:
     """Keep the observed range up to date; return whether an outlier was removed.
 
-    ``added`` and ``removed`` are codes of ratings, ``begun`` the refreshes of each side before.
-    Without a full history nothing is done.
+    ``codes`` are those of the ratings that were learnt and ``previous`` those that they replaced,
+    -1 for none. ``begun`` are the refreshes of each side before. Without a full history nothing is
+    done.
     """
     if not state.is_complete:
         return False
     values, before = state.book.values, state.observed
-    after = None if before is None else before.changed(values[added], values[removed])
+    added, removed = values[codes[codes >= 0]], values[previous[previous >= 0]]
+    after = None if before is None else before.changed(added, removed)
     state.observed = after = after or state.range_on_record()
     if before is None or after is None:
         return False
     if state.outlier is None and is_far(before.ends, after.ends, state.seen):
-        state.outlier = Outlier(before.ends, begun)
+        low, high = before.ends
+        is_outside = (codes >= 0) & ((values[codes] < low) | (values[codes] > high))
+        state.outlier = Outlier(before.ends, begun, bool((previous[is_outside] < 0).all()))
     return is_far(after.ends, before.ends, state.seen)
+
+
+def remove_outlier(
+    state: OnlineState,
+    users: Int64Array,
+    items: Int64Array,
+    codes: Int64Array,
+    previous: Int64Array,
+) -> Int64Array:
+    """Remove an outlier that these ratings replace, if it was the first rating of its pair.
+
+    Return the codes of the ratings that they still replace. They are then learnt as new ratings
+    are, as they would have been without the error. Replacing the outlier would bring its rows
+    nearer to their optimum than new ratings do.
+    """
+    outlier = state.outlier
+    if outlier is None or not outlier.is_first or not state.is_complete:
+        return previous
+    low, high = outlier.others
+    kept = previous if state.options.counts_repeats else recall(state, users, items)
+    values = state.book.values
+    is_inside = (codes >= 0) & (values[codes] >= low) & (values[codes] <= high)
+    wrong = is_inside & (kept >= 0) & ((values[kept] < low) | (values[kept] > high))
+    if wrong.any():
+        none = np.full(int(wrong.sum()), -1)
+        apply_batch(state, users[wrong], items[wrong], none, kept[wrong], learn=False)
+    return np.where(wrong, -1, previous)
 
 
 def correct_outlier(state: OnlineState, rows: dict[str, Int64Array]) -> None:

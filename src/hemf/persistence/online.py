@@ -341,8 +341,9 @@ def _restore_outlier(form: Form | None) -> Outlier | None:
     low, high = (float(end) for end in decoded(form["others"]))
     refreshes = {side: float(decoded(form["refreshes"][side])) for side in SIDES}
     finite = np.isfinite([low, high, *refreshes.values()]).all()
-    require(finite, "the record of an outlier is damaged")
-    return Outlier((low, high), refreshes)
+    is_first = decoded(form["is_first"])
+    require(finite and isinstance(is_first, bool), "the record of an outlier is damaged")
+    return Outlier((low, high), refreshes, is_first)
 
 
 def _describe_rng(rng: np.random.Generator) -> str:
