@@ -62,6 +62,7 @@ BAD = {
     "moods": [None, "yes", 2],
     "choices": [None, "yes", 2],
     "n_choice_factors": [0, 2.5, "many", None],
+    "n_links": [-1, 2.5, "many", None],
     "history": ["some", 0, -3, 2.5, True],
     "buffer": [-1, 0.5, "many", True, None],
     "forgetting": [0.0, 1.5, "x", (1.0, 2.0), (0.9,)],

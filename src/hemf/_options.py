@@ -116,6 +116,7 @@ class FitOptions:
     choices: bool = False
     """Whether to learn which pairs were observed."""
     n_choice_factors: int = 64
+    n_links: int = 50
     unobserved_weight: float = 0.3
     """w₀, the weight of a pair that was not observed."""
     schedule: Schedule = field(default_factory=Schedule)
@@ -173,6 +174,7 @@ def fit_options(model: Parameters) -> FitOptions:
         n_choice_factors=check_int(
             "n_choice_factors", params["n_choice_factors"], low=1, high=MAX_FACTORS
         ),
+        n_links=check_int("n_links", params["n_links"], low=0),
         evb=check_choice("evb", params["evb"], ("closed", "gradient", None)),
         concentration=check_number("concentration", params["concentration"], low=1e-6, high=1e6),
         spread=check_number("spread", params["spread"], low=1e-9, high=1e9),

@@ -23,9 +23,9 @@ from hemf._files import FileState
 from hemf._options import fit_options, online_options
 from hemf._typing import SIDES, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.batch.callbacks import Callback, SweepReport
-from hemf.batch.choices import learn_relevance
 from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
+from hemf.batch.relevance import find_links, learn_relevance
 from hemf.data.ratings import Ratings
 from hemf.data.sources import ColumnChoice
 from hemf.engines.base import CHOICES, RATINGS
@@ -85,6 +85,9 @@ class HeMF(Parametrised):
         Rows with similar choices then have similar ratings.
     n_choice_factors
         Length of the factors of choices.
+    n_links
+        Number of other items that the choice of an item is expected from, besides the factors; 0
+        for none. Catalogues of more than 20,000 items have none.
     evb
         How hyper-parameters are learnt: ``"closed"`` forms, the paper's ``"gradient"`` steps for
         α and ι0, or ``None`` to keep the start values.
@@ -149,6 +152,7 @@ class HeMF(Parametrised):
     implicit_features: bool | str = False
     choices: bool = False
     n_choice_factors: int = 64
+    n_links: int = 50
     evb: str | None = "closed"
     concentration: float = 1.0
     spread: float = 1.0
@@ -216,9 +220,10 @@ class HeMF(Parametrised):
         prepared = None
         if given.choices is None:
             prepared = prepare(result.state, train, train.mean, online)
-        relevance = None
+        relevance = links = None
         if given.choices is not None:
-            relevance = learn_relevance(given.choices, result.state, train, None, rng)
+            found = find_links(train, options.n_links)
+            relevance, links = learn_relevance(given.choices, result.state, train, found, rng)
         with self._holder.lock:
             before = self._holder.content
             model = FittedModel(
@@ -230,6 +235,7 @@ class HeMF(Parametrised):
                 coupled=options.coupled,
                 features=given.features,
                 relevance=relevance,
+                links=links,
                 held_out=given.held_out,
                 version=1 if before is None else before.model.version + 1,
             )

@@ -11,6 +11,7 @@ from hemf.baselines import EASE
 from hemf.baselines import ease as module
 from hemf.data.datasets import draw
 from hemf.evaluation import ranking_metrics
+from hemf.model import links
 
 CAFE = [
     ("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("bob", "ale", 2), ("eve", "tea", 3),
@@ -39,7 +40,7 @@ def brute_force(choices, regularization):
 @pytest.mark.parametrize("regularization", [0.1, 5.0, 300.0])
 @pytest.mark.parametrize("part", [1 << 28, 1])
 def test_the_closed_form_is_the_constrained_ridge(drawn, regularization, part, monkeypatch):
-    monkeypatch.setattr(module, "GRAM_BYTES", part)
+    monkeypatch.setattr(links, "GRAM_BYTES", part)
     users, items, _ = drawn
     choices = np.zeros((users.max() + 1, items.max() + 1))
     choices[users, items] = 1.0

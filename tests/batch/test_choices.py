@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from hemf import HeMF, ParameterError, Ratings
 from hemf._options import fit_options
 from hemf._typing import OTHER, SIDES
-from hemf.batch.choices import choice_options, fit_choices, learn_relevance, without_pairs
+from hemf.batch.choices import choice_options, fit_choices
+from hemf.batch.relevance import find_links, learn_relevance, without_pairs
 from hemf.batch.sweep import BatchState, learn_noise, start_state, sweep, update_side
 from hemf.data.vocabulary import Vocabulary
 from hemf.engines.base import CHOICES
 from hemf.engines.threads import Threads
 from hemf.model.communities import learn_prior
+from hemf.model.links import item_weights, without_user
 from hemf.model.rows import pair_moments, unpack
 
 BACKGROUND = 0.2
@@ -139,7 +142,7 @@ def test_leaving_out_a_pair_is_an_update_without_it(rng: np.random.Generator) ->
         sides_prior = used_prior(state, prior)
         precision = np.einsum("j,jkl->kl", weights, second) / state.noise + sides_prior[0]
         natural = state.sides["item"].moments.mean[kept].sum(axis=0) / state.noise + sides_prior[1]
-        found = without_pairs(state, np.array([user]), np.array([left]))[0]
+        found = without_pairs(state, "user", np.array([user]), np.array([left]))[0]
         np.testing.assert_allclose(found, np.linalg.solve(precision, natural), rtol=1e-7)
 
 
@@ -223,6 +226,41 @@ def test_the_best_items_are_those_of_a_full_sort(
         np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-9)
 
 
+# docs/model.md#links
+def test_links_add_what_the_strongest_weights_expect(rng: np.random.Generator) -> None:
+    ratings = in_groups(rng)
+    model = HeMF(n_factors=3, n_choice_factors=5, choices=True, n_links=4, rng=0).fit(ratings)
+    found, observed = find_links(ratings, 4), dense(ratings)
+    assert found is not None
+    links = found.links
+    gram = observed.T @ observed
+    penalty = 2.0 * observed.sum() / ratings.n_items
+    inverse = np.linalg.inv(gram + penalty * np.eye(ratings.n_items))
+    weights = -inverse / np.diag(inverse)
+    np.fill_diagonal(weights, 0.0)
+    for item in (0, 9, 50):
+        kept = np.argsort(-np.abs(weights[:, item]))[:4]
+        assert set(np.flatnonzero(links.table[:, [item]].toarray())) == set(kept)
+    expected = observed @ links.table.toarray()
+    np.testing.assert_allclose(links.scores(csr_array(observed)), expected, rtol=1e-5, atol=1e-6)
+    sides = model.state_.engine.components  # the fit is of ratings and choices
+    assert set(sides) == {"ratings", "choices"}
+
+
+# docs/model.md#links-left-out
+def test_links_without_a_user_are_those_of_a_table_without_the_row(
+    rng: np.random.Generator,
+) -> None:
+    observed = (rng.random((40, 12)) < 0.4).astype(float)
+    weights, diagonal = item_weights(csr_array(observed), 3.0)
+    for user in (0, 11, 39):
+        chosen = np.flatnonzero(observed[user])
+        item, linked = int(chosen[0]), chosen[1:][::2]
+        others, _ = item_weights(csr_array(np.delete(observed, user, axis=0)), 3.0)
+        found = without_user(weights, diagonal, chosen, item, linked)
+        assert found == pytest.approx(float(others[linked, item].sum()), rel=1e-4, abs=1e-6)
+
+
 @pytest.mark.parametrize("strategy", ["relevance", "ucb", "thompson"])
 def test_every_strategy_leaves_out_what_was_seen(strategy: str, rng: np.random.Generator) -> None:
     ratings = in_groups(rng)
@@ -291,5 +329,5 @@ def test_the_rule_without_anything_to_leave_out_is_the_first_one() -> None:
     engine = Threads.load(ratings, dtype=np.float32, n_jobs=1, background=BACKGROUND)
     rng = np.random.default_rng(0)
     choices = fit_choices(engine, options, rng)
-    rule = learn_relevance(choices, choices, ratings, None, rng)
+    rule, _ = learn_relevance(choices, choices, ratings, None, rng)
     assert (rule.level, rule.choice_exponent, rule.rating_exponent) == (3.0, 1.0, 0.5)

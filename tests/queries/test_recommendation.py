@@ -264,7 +264,10 @@ def test_a_stranger_is_explored_more_widely_than_a_friend(model):
         ({"n": -3}, "n must be a whole number of at least 1, got -3"),
         ({"n": 2.0}, "n must be a whole number of at least 1, got 2.0"),
         ({"n": True}, "n must be a whole number of at least 1, got True"),
-        ({"strategy": "best"}, "strategy must be one of 'relevance', 'mean', 'ucb', 'thompson', got 'best'"),
+        (
+            {"strategy": "best"},
+            "strategy must be one of 'relevance', 'mean', 'ucb', 'thompson', got 'best'",
+        ),
         ({"strategy": "ucb", "exploration": -1}, "exploration must be a number at least 0, got -1"),
         ({"strategy": "ucb", "exploration": float("nan")}, "exploration must be .* got nan"),
         ({"strategy": "thompson", "rng": -1}, "rng must be a whole number of at least 0, got -1"),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse import csr_array
 
 from hemf._checks import available_bytes, check_callables, check_number, format_bytes
@@ -23,8 +22,7 @@ from hemf.baselines.base import (
 from hemf.data.sources import ColumnChoice
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError
-
-GRAM_BYTES = 1 << 28  # of a sparse part of the Gram matrix, while it is built
+from hemf.model.links import item_weights, weight_bytes
 
 
 def check_level(name: str, level: object) -> None:
@@ -113,7 +111,8 @@ class EASE(Estimator[ItemWeights, EpochReport]):
         choices = csr_array((np.ones(users.size, np.float32), (users, column)), shape=shape)
         columns_of = np.full(data.n_items + 1, -1)
         columns_of[chosen] = np.arange(chosen.size)
-        weights = item_weights(choices, self.regularization)
+        with one_blas_thread():
+            weights, _ = item_weights(choices, self.regularization)
         self.state_ = ItemWeights(*rated_ids(data), data.mean, None, choices, columns_of, weights)
         self.history_ = []
         return self
@@ -127,43 +126,9 @@ class EASE(Estimator[ItemWeights, EpochReport]):
         return scores
 
 
-def item_weights(choices: csr_array, regularization: float) -> Float32Array:
-    """Return B = I - P / diag(P) of choices, rows of users and columns of items.
-
-    >>> item_weights(csr_array(np.array([[1.0, 1.0], [1.0, 0.0]])), 1.0)
-    array([[0.        , 0.33333334],
-           [0.5       , 0.        ]], dtype=float32)
-    """
-    gram = _gram(choices)
-    gram.flat[:: len(gram) + 1] += regularization
-    with one_blas_thread():
-        # In place, in Fortran's order: the matrix is symmetric, its transpose is itself.
-        factor, _ = dpotrf(gram.T, lower=True, overwrite_a=True)
-        inverse, _ = dpotri(factor, lower=True, overwrite_c=True)
-    scale = -1.0 / np.diag(inverse)
-    weights = np.empty(inverse.shape, np.float32)
-    for k in range(len(weights)):
-        # dpotri writes the lower triangle alone.
-        weights[k, :k] = inverse[k, :k] * scale[:k]
-        weights[k, k:] = inverse[k:, k] * scale[k:]
-        weights[k, k] = 0.0
-    return weights
-
-
-def _gram(choices: csr_array) -> Float64Array:
-    """Return XᵀX as a dense matrix, built from sparse parts."""
-    n = choices.shape[1]
-    by_item = csr_array(choices.T)
-    gram = np.empty((n, n))
-    step = max(1, GRAM_BYTES // (12 * n))
-    for start in range(0, n, step):
-        gram[start : start + step] = (by_item[start : start + step] @ choices).toarray()
-    return gram
-
-
 def _check_memory(n_items: int) -> None:
     """Raise a DataError if memory is too small for the item-item matrices."""
-    needed, available = 12 * n_items**2 + 2 * GRAM_BYTES, available_bytes()
+    needed, available = weight_bytes(n_items), available_bytes()
     if available is not None and needed > available:
         raise DataError(
             f"EASE holds a matrix of {n_items:,} × {n_items:,} items, which needs about "

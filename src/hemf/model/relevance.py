@@ -30,7 +30,7 @@ class Relevance:
     rating_exponent: float = 0.5
     """γ."""
 
-    def of(self, choice: Array, probability: Array) -> Float64Array:
+    def of(self, choice: Array, probability: Array) -> Array:
         """Return the relevance of items, given their expected choice and P(rating ≥ level).
 
         A choice that is expected to be negative keeps its place behind all others.
@@ -41,8 +41,8 @@ class Relevance:
         """
         liked = np.maximum(probability, MIN_PROBABILITY) ** self.rating_exponent
         if self.choice_exponent == 0.0:
-            return np.asarray(liked, np.float64)
-        return np.asarray(np.where(choice > 0.0, choice * liked, choice), np.float64)
+            return np.asarray(liked)
+        return np.asarray(np.where(choice > 0.0, choice * liked, choice))
 
     def probability(self, mean: Array, std: Array) -> Float64Array:
         """Return P(rating ≥ level) of ratings with this mean and standard deviation.

@@ -22,6 +22,7 @@ from hemf.data.sources import as_times
 from hemf.data.unknown import RequestedIds, likely_reason, warn_of_unknown
 from hemf.data.vocabulary import Vocabulary, as_ids, factorise
 from hemf.errors import DataError, UnknownIdError
+from hemf.model.links import Links
 from hemf.model.moods import MoodPrior
 from hemf.model.relevance import Relevance
 from hemf.model.rows import Moments
@@ -171,6 +172,8 @@ class FittedModel:
     """Features given to the fit, by side."""
     relevance: Relevance | None = None
     """How choices and ratings are combined to rank items; None without choices."""
+    links: Links | None = None
+    """Links between items; None without choices."""
     held_out: Ratings | None = None
     """Ratings held out for validation."""
     version: int = 1

@@ -51,6 +51,7 @@ from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
 from hemf.engines.base import CHOICES, RATINGS, Engine
 from hemf.errors import ModelFileError, ParameterError, file_error
+from hemf.model.links import Links
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.model.regression import HOW_MANY, RATED, Design, Regression
 from hemf.model.relevance import Relevance
@@ -261,6 +262,7 @@ class _Choices(NamedTuple):
     plain: Form
     background: float
     relevance: Relevance
+    links: Links | None
 
 
 class _Parts(NamedTuple):
@@ -359,6 +361,7 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
         coupled=bool(manifest["coupled"]),
         features=parts.features,
         relevance=parts.choices and parts.choices.relevance,
+        links=parts.choices and parts.choices.links,
         held_out=parts.held_out and _ratings_of(parts.held_out, users, items),
     )
     return Fit(
@@ -421,6 +424,7 @@ def _describe_choices(model: FittedModel, members: Members) -> Form | None:
         "state": {name: encoded(getattr(state, name)) for name in _PLAIN},
         "background": encoded(state.ratings.background),
         "relevance": described(model.relevance, "choices/relevance", members),
+        "links": described(model.links, "choices/links", members),
     }
 
 
@@ -434,7 +438,18 @@ def _read_choices(form: Form, archive: Archive, shape: tuple[int, int]) -> _Choi
     relevance = restored(Relevance, rule, archive)
     is_rule = np.isfinite(relevance.level) and relevance.choice_exponent in (0.0, 1.0)
     require(is_rule and relevance.rating_exponent >= 0.0, "its rule of relevance is damaged")
-    return _Choices(sides, plain, background, relevance)
+    links = form["links"] and restored(Links, form["links"], archive)
+    if links is not None:
+        _check_links(links, shape[1])
+    return _Choices(sides, plain, background, relevance, links)
+
+
+def _check_links(links: Links, n_items: int) -> None:
+    check_array("links", links.indptr, np.int64, (n_items + 1,))
+    check_array("links", links.indices, np.int32, (links.weights.size,))
+    check_array("links", links.weights, np.float32, links.indices.shape, largest=LARGEST)
+    links.table.check_format(full_check=True)
+    require(0.0 <= links.share <= 1.0, f"the share of links is {links.share}")
 
 
 def _describe_ids(side: str, vocabulary: Vocabulary, table: Sparse, members: Members) -> str:

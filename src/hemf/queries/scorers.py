@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hemf._arrays import top_columns
-from hemf._typing import BoolArray, Float64Array, Int64Array
+from hemf._typing import Array, BoolArray, Float64Array, Int64Array
 from hemf.model import rows as predictive
 from hemf.model.relevance import Relevance
 from hemf.model.rows import BestColumns, Moments, pair_moments
@@ -92,7 +93,7 @@ class RatingScorer:
             return replace(found, scores=np.clip(found.scores, *self.model.rating_range))
         return found
 
-    def to_ratings(self, standardised: Float64Array) -> Float64Array:
+    def to_ratings(self, standardised: Array) -> Float64Array:
         """Return scores on the rating scale."""
         return self.model.mean + self.model.scale * standardised.astype(np.float64)
 
@@ -128,7 +129,7 @@ class RelevanceScorer:
         else:  # what is explored is a taste, as if it were known
             mean = _by_strategy(ratings.users, ratings.items, users, ranking)
         liked = self._probability(mean.astype(np.float64), variance)
-        return self.rule.of(self.choices(users), liked)
+        return np.asarray(self.rule.of(self.choices(users), liked), np.float64)
 
     def best(self, users: Int64Array, n: int, excluded: BoolArray) -> BestColumns:
         """Return the n best items of each user but those ``excluded``, (users, items).
@@ -158,15 +159,23 @@ class RelevanceScorer:
             left, size = left[~done], 4 * size
         return BestColumns(columns, scores)
 
-    def choices(self, users: Int64Array) -> Float64Array:
+    def choices(self, users: Int64Array) -> Array:
         """Return the choice of every item that the strategy ranks by, (users, items)."""
         rows = self.ratings.model.choice_places("user", users)
         found = _by_strategy(self.users, self.items, rows, self.ratings.ranking)
-        return found.astype(np.float64)
+        model, places = self.ratings.model, self.ratings.places
+        if model.links is None:
+            return found
+        share, n_items = np.float32(model.links.share), model.links.table.shape[0]
+        linked = model.links.scores(_chosen(model, rows, n_items))
+        if not np.array_equal(places, np.arange(n_items)):
+            there = (places >= 0) & (places < n_items)
+            linked = np.where(there, linked[:, np.where(there, places, 0)], np.float32(0.0))
+        found *= np.float32(1.0) - share
+        found += share * linked
+        return found
 
-    def _relevance(
-        self, users: Int64Array, columns: Int64Array, choices: Float64Array
-    ) -> Float64Array:
+    def _relevance(self, users: Int64Array, columns: Int64Array, choices: Array) -> Float64Array:
         """Relevance of the items in some columns of each user."""
         rows = np.repeat(users, columns.shape[1])
         ratings = self.ratings
@@ -182,13 +191,25 @@ class RelevanceScorer:
         return self.rule.probability(self.ratings.to_ratings(mean), scale * np.sqrt(variance))
 
 
-def _by_strategy(left: Moments, right: Moments, rows: Int64Array, ranking: Ranking) -> Float64Array:
+def _by_strategy(left: Moments, right: Moments, rows: Int64Array, ranking: Ranking) -> Array:
     """Mean of a·b, plus its standard deviations for "ucb"; a draw for "thompson"."""
     if ranking.strategy == "thompson":
         return np.asarray(predictive.draw_scores(left, right, rows, ranking.rng))
     wide = ranking.strategy == "ucb"
     mean, variance = predictive.score_rows(left, right, rows, variance=wide)
     return np.asarray(mean + ranking.exploration * np.sqrt(variance) if wide else mean)
+
+
+def _chosen(model: FittedModel, rows: Int64Array, n_items: int) -> csr_array:
+    """Return which items the users of these rows have chosen, (users, items)."""
+    none = np.zeros(0, np.int32)
+    lists = [none if row < 0 else model.state.row_ratings("user", row)[0] for row in rows.tolist()]
+    lists = [items[items < n_items] for items in lists]
+    indptr = np.cumsum([0, *(items.size for items in lists)])
+    indices = np.concatenate([none, *lists])
+    return csr_array(
+        (np.ones(indices.size, np.float32), indices, indptr), shape=(rows.size, n_items)
+    )
 
 
 def _rated_items(model: FittedModel) -> Int64Array:
@@ -211,7 +232,7 @@ def _best(scores: Float64Array, n: int, excluded: BoolArray) -> BestColumns:
     return predictive.best_columns(scores, n)
 
 
-def _highest(values: Float64Array, size: int) -> tuple[Int64Array, Float64Array]:
+def _highest(values: Array, size: int) -> tuple[Int64Array, Array]:
     """Return the columns of the highest values of each row, and the highest of the others."""
     if size >= values.shape[1]:
         columns = np.tile(np.arange(values.shape[1]), (values.shape[0], 1))
