@@ -3,6 +3,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Matrices are small here: threads of BLAS, which spin while they wait, cost more than they save.
+# Set before NumPy is loaded, and for the processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

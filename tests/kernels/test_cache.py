@@ -188,8 +188,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np
     from hemf.kernels import gibbs
-    for dtype in ("float32", "float64"):
-        code = gibbs.outer_products.compiled(dtype)
+    code = gibbs.outer_products.compiled("float32")
     hits = sum(code.stats.cache_hits.values())
 print(json.dumps({"hits": hits, "warnings": [[w.category.__name__, str(w.message), w.filename]
                                              for w in caught]}))
@@ -262,9 +261,9 @@ def test_a_cache_that_can_only_be_read_is_used(
     protect([package], 0o755)
     assert compile_in(package, home) == {"hits": 0, "warnings": []}
     protect([package], 0o555)
-    assert compile_in(package, home) == {"hits": 2, "warnings": []}  # beside the source
-    assert compile_in(package, home, NUMBA_CACHE_DIR=str(chosen)) == {"hits": 2, "warnings": []}
-    assert len(list((chosen / "hemf").iterdir())) == 2  # what is loaded is kept there too
+    assert compile_in(package, home) == {"hits": 1, "warnings": []}  # beside the source
+    assert compile_in(package, home, NUMBA_CACHE_DIR=str(chosen)) == {"hits": 1, "warnings": []}
+    assert len(list((chosen / "hemf").iterdir())) == 1  # what is loaded is kept there too
 
 
 def test_a_read_only_cache_dir_is_used(installed: tuple[Path, Path], tmp_path: Path) -> None:
@@ -272,7 +271,7 @@ def test_a_read_only_cache_dir_is_used(installed: tuple[Path, Path], tmp_path: P
     chosen = tmp_path / "chosen"
     assert compile_in(package, home, NUMBA_CACHE_DIR=str(chosen)) == {"hits": 0, "warnings": []}
     protect([chosen], 0o555)
-    assert compile_in(package, home, NUMBA_CACHE_DIR=str(chosen)) == {"hits": 2, "warnings": []}
+    assert compile_in(package, home, NUMBA_CACHE_DIR=str(chosen)) == {"hits": 1, "warnings": []}
     for file in (chosen / "hemf").iterdir():
         file.write_bytes(b"damaged")  # allowed: the files are not protected
     found = compile_in(package, home, NUMBA_CACHE_DIR=str(chosen))
@@ -288,7 +287,7 @@ def test_processes_may_fill_one_cache_at_once(tmp_path: Path) -> None:
             [sys.executable, "-c", FIT], env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        for _ in range(3)
+        for _ in range(2)
     ]  # fmt: skip
     for process in processes:
         out, err = process.communicate()
@@ -300,4 +299,4 @@ def test_processes_may_fill_one_cache_at_once(tmp_path: Path) -> None:
     last = subprocess.run(
         [sys.executable, "-c", FIT], env=environment, capture_output=True, check=True
     )
-    assert json.loads(last.stdout)["hits"] == 2
+    assert json.loads(last.stdout)["hits"] == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,10 +50,17 @@ def ratings(seed: int = 0) -> Table:
     return users, items, values.astype(np.float32), np.sort(rng.integers(0, 50, N_RATINGS)) * 1000
 
 
-def fitted(history: str | int, dtype: str = "float64", **settings: Any) -> HeMF:
+@cache
+def fit_of(dtype: str, settings: tuple[tuple[str, Any], ...]) -> HeMF:
     table = ratings()
-    model = HeMF(n_factors=3, history=history, dtype=dtype, rng=0, **{"max_sweeps": 40, **settings})
+    model = HeMF(n_factors=3, dtype=dtype, rng=0, **{"max_sweeps": 40, **dict(settings)})
     return model.fit(table if model.moods else table[:3])
+
+
+def fitted(history: str | int, dtype: str = "float64", **settings: Any) -> HeMF:
+    """Return a model; what it is to remember online is nothing to the fit."""
+    model = deepcopy(fit_of(dtype, tuple(settings.items())))
+    return model.set_params(history=history)
 
 
 def adopt(model: HeMF) -> HeMF:

@@ -64,7 +64,7 @@ def test_a_child_learns_although_a_thread_of_its_parent_was_learning(history):
     thread = threading.Thread(target=learn)
     thread.start()
     try:
-        assert [in_child(use) for _ in range(20)] == [0] * 20
+        assert [in_child(use) for _ in range(12)] == [0] * 12
     finally:
         stop.set()
         thread.join()

@@ -245,7 +245,7 @@ def test_ctrl_c_is_answered_after_any_exception():
 @pytest.mark.parametrize("kind", [HeMF, SGD])
 def test_a_copy_made_while_another_thread_learns_is_of_one_moment(kind, copied):
     rng = np.random.default_rng(3)
-    users, items = rng.integers(400, size=(40, 50)), rng.integers(300, size=(40, 50))
+    users, items = rng.integers(400, size=(20, 50)), rng.integers(300, size=(20, 50))
     batches = [
         (u + 10 * k, i + 5 * k, rng.integers(1, 6, size=50).astype(float))
         for k, (u, i) in enumerate(zip(users, items, strict=True))

@@ -244,13 +244,16 @@ def ratings(state: BatchState, beliefs: dict[str, Belief]) -> float:
     m, S = with_pinned(users, with_moved(beliefs["user"]))
     n, T = with_pinned(items, with_moved(beliefs["item"]))
     user_weights, item_weights, value = users.weights, items.weights, 0.0
+    # Of matrices laid out in a row, the trace of a product of two is a dot product.
+    S, T = (each.reshape(*each.shape[:2], -1) for each in (S, T))
+    mm, nn = (
+        (each[..., :, None] * each[..., None, :]).reshape(*each.shape[:2], -1) for each in (m, n)
+    )
     for i in range(users.n_rows):
         for k in range(rows.indptr[i], rows.indptr[i + 1]):
             j = rows.indices[k]
             error = (rows.values[k] - m[i] @ n[j].T) ** 2  # for each pair of communities
-            error += np.einsum("dij,ki,kj->dk", S[i], n[j], n[j])
-            error += np.einsum("kij,di,dj->dk", T[j], m[i], m[i])
-            error += np.einsum("dij,kij->dk", S[i], T[j])
+            error += S[i] @ nn[j].T + mm[i] @ T[j].T + S[i] @ T[j].T
             expected = beliefs["user"].share[i] @ error @ beliefs["item"].share[j]
             value -= 0.5 * (LOG_2PI + np.log(state.noise * state.unit**2))
             value -= 0.5 * expected * user_weights[i] * item_weights[j] / state.noise
@@ -285,12 +288,10 @@ def factors(rows: Belief, communities: Communities) -> float:
         expected_log_det = np.linalg.slogdet(W)[1] - order * np.log(2.0)
         expected_log_det -= sum(digamma((dof + 1 - step) / 2) for step in range(1, order + 1))
         P = dof * np.linalg.inv(W)
-        for share, m, S in zip(
-            rows.share[:, d], rows.mean[:, d], rows.covariance[:, d], strict=True
-        ):
-            away = m - communities.mean[d]
-            quadratic = np.sum(P * S) + away @ P @ away
-            value -= 0.5 * share * (order * LOG_2PI + expected_log_det + quadratic + order / kappa)
+        away = rows.mean[:, d] - communities.mean[d]
+        quadratic = np.sum(P * rows.covariance[:, d], axis=(1, 2)) + np.sum(away @ P * away, axis=1)
+        each = order * LOG_2PI + expected_log_det + quadratic + order / kappa
+        value -= 0.5 * float(rows.share[:, d] @ each)
     return float(value)
 
 
@@ -342,12 +343,10 @@ def community_divergence(communities: Communities, prior: Prior) -> float:
 
 def entropy(rows: Belief) -> float:
     """Σ_i Σ_d q_i(d)(H[N(m_id, S_id)] - ln q_i(d))."""
-    value = 0.0
-    for shares, covariances in zip(rows.share, rows.covariance, strict=True):
-        for share, S in zip(shares, covariances, strict=True):
-            if share > 0.0:
-                value += share * (0.5 * np.linalg.slogdet(2 * np.pi * np.e * S)[1] - np.log(share))
-    return float(value)
+    taken = rows.share > 0.0
+    share, log_dets = rows.share[taken], np.linalg.slogdet(rows.covariance[taken])[1]
+    each = 0.5 * (rows.mean.shape[-1] * (LOG_2PI + 1.0) + log_dets) - np.log(share)
+    return float(share @ each)
 
 
 def with_communities(state: BatchState, name: str, **changes: object) -> BatchState:
