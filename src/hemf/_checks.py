@@ -53,6 +53,18 @@ class Parametrised:
             setattr(self, name, value)
         return self
 
+    def _once(self, check: Callable[[], T]) -> T:
+        """Return what a check of the parameters returns; it is not repeated while they are same."""
+        own = vars(self).copy()  # in one step: other threads may add to it
+        given = {name: value for name, value in own.items() if not name.startswith("_")}
+        checked: tuple[dict[str, object], T] | None = own.get("_checked")
+        if checked is not None and _are_identical(given, checked[0]):
+            return checked[1]
+        found = check()
+        if not any(isinstance(value, list | dict | np.ndarray) for value in given.values()):
+            self._checked = given, found  # what cannot be changed in place
+        return found
+
     def __sklearn_tags__(self) -> object:
         """Return the tags of a regressor; only scikit-learn calls this."""
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
@@ -71,6 +83,12 @@ class Parametrised:
             if not _same(getattr(self, name), default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def _are_identical(one: dict[str, object], other: dict[str, object]) -> bool:
+    """Whether two dictionaries hold the very same objects."""
+    same = one.keys() == other.keys()
+    return same and all(value is other[name] for name, value in one.items())
 
 
 def _same(left: object, right: object) -> bool:

@@ -22,7 +22,7 @@ from hemf._checks import (
 from hemf._files import FileState
 from hemf._options import fit_options, online_options
 from hemf._typing import SIDES, FeaturesLike, Float64Array, IdsLike, RatingsLike
-from hemf.batch.callbacks import Callback, SweepReport
+from hemf.batch.callbacks import Callback, SweepReport, elbo_history
 from hemf.batch.fit import fit_batch
 from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
 from hemf.batch.relevance import find_links, learn_relevance
@@ -705,10 +705,7 @@ class HeMF(Parametrised):
     @property
     def elbo_history_(self) -> dict[str, Float64Array]:
         """Lower bound after every sweep: ``"total"``, and each of its terms by name."""
-        reports = self.history_
-        names = reports[0].elbo_terms if reports else {}
-        by_term = {n: np.array([report.elbo_terms[n] for report in reports]) for n in names}
-        return {"total": np.array([report.elbo for report in reports]), **by_term}
+        return elbo_history(self.history_)
 
     @property
     def levels_(self) -> Float64Array:
@@ -755,19 +752,4 @@ class HeMF(Parametrised):
 
     def _settings(self) -> Settings:
         """Check the parameters of online learning, unless they are those checked last."""
-        own = vars(self).copy()  # in one step: other threads may add to it
-        given = {name: value for name, value in own.items() if not name.startswith("_")}
-        checked: tuple[dict[str, object], Settings] | None = own.get("_checked")
-        if checked is not None and _are_identical(given, checked[0]):
-            return checked[1]
-        options = fit_options(self)
-        settings = Settings(options, online_options(self, options), self.rng)
-        if not any(isinstance(value, list | dict | np.ndarray) for value in given.values()):
-            self._checked = given, settings  # what cannot be changed in place
-        return settings
-
-
-def _are_identical(one: dict[str, object], other: dict[str, object]) -> bool:
-    """Whether two dictionaries hold the very same objects."""
-    same = one.keys() == other.keys()
-    return same and all(value is other[name] for name, value in one.items())
+        return self._once(lambda: Settings.of(self))

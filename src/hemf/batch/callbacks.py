@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from hemf._typing import Float64Array
 
 
 @dataclass(frozen=True)
@@ -30,3 +34,10 @@ class SweepReport:
 
 Callback = Callable[[SweepReport], bool | None]
 """Called after every sweep; a true result stops the fit."""
+
+
+def elbo_history(reports: Sequence[SweepReport]) -> dict[str, Float64Array]:
+    """Return the lower bound of each report: ``"total"``, and each of its terms by name."""
+    names = reports[0].elbo_terms if reports else {}
+    by_term = {n: np.array([report.elbo_terms[n] for report in reports]) for n in names}
+    return {"total": np.array([report.elbo for report in reports]), **by_term}

@@ -12,7 +12,14 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from hemf._checks import check_range, check_rng
-from hemf._options import ALL, FitOptions, OnlineOptions
+from hemf._options import (
+    ALL,
+    FitOptions,
+    OnlineOptions,
+    Parameters,
+    fit_options,
+    online_options,
+)
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
 from hemf.batch.sweep import BatchState
 from hemf.data.ratings import Ratings, read_in_order, resolve_duplicates
@@ -104,6 +111,12 @@ class Settings(NamedTuple):
     fit: FitOptions
     online: OnlineOptions
     rng: int | np.random.Generator | None
+
+    @classmethod
+    def of(cls, model: Parameters) -> Settings:
+        """Check the parameters of an estimator."""
+        options = fit_options(model)
+        return cls(options, online_options(model, options), model.get_params()["rng"])
 
 
 def begin(fit: Fit | None, settings: Settings, values: Array, journal: Journal) -> Learner:
