@@ -132,6 +132,8 @@ QUESTIONS = {
     "predict": lambda model, tmp_path: model.predict("ann", "tea"),
     "predict pairs": lambda model, tmp_path: model.predict([("ann", "tea")]),
     "recommend": lambda model, tmp_path: model.recommend("ann"),
+    "similar_items": lambda model, tmp_path: model.similar_items("tea"),
+    "similar_users": lambda model, tmp_path: model.similar_users("ann"),
     "communities": lambda model, tmp_path: model.communities("user"),
     "biclusters": lambda model, tmp_path: model.biclusters(),
     "explain": lambda model, tmp_path: model.explain("ann", "tea"),

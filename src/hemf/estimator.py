@@ -42,6 +42,7 @@ from hemf.queries.communities import Biclusters, CommunityView, biclusters, comm
 from hemf.queries.explain import Explanation, explain
 from hemf.queries.recommend import recommend, scores
 from hemf.queries.scorers import STRATEGIES, Ranking
+from hemf.queries.similar import similar
 from hemf.queries.visitor import Visitor, fold_in
 from hemf.report.model import write_report
 
@@ -501,6 +502,41 @@ class HeMF(Parametrised):
                 return_known=return_known,
                 rng=rng,
             )
+
+    def similar_items(
+        self, id: IdsLike, n: int = 10, *, by: str | None = None, return_std: bool = False
+    ) -> tuple[Any, ...]:
+        """Return the ids of the n items most similar to one, and the similarities, best first.
+
+        The similarity is the correlation, over all users, of the scores expected of two items,
+        offsets apart: from -1 to 1, whatever the general level of each. ``by``: scores of
+        ``"choices"``, the default where they are learnt, or ``"ratings"``. With ``return_std`` also
+        return its standard deviations due to the uncertainty of both items' factors, to second
+        order. ``id`` is one or several: with several, the answers are arrays of one row each, as
+        those of `recommend`. An id that the model does not know is an error.
+
+        >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("bob", "ale", 2)]
+        >>> ids, similarities = HeMF(n_factors=1, rng=0).fit(ratings).similar_items("tea", n=5)
+        >>> sorted(ids.tolist())
+        ['ale', 'milk']
+        """
+        with self._holder.lock:
+            return similar(self._model, "item", id, n, by, return_std)
+
+    def similar_users(
+        self, id: IdsLike, n: int = 10, *, by: str | None = None, return_std: bool = False
+    ) -> tuple[Any, ...]:
+        """Return the ids of the n users most similar to one, and the similarities, best first.
+
+        The similarity is the correlation, over all items, of the scores expected of two users. See
+        `similar_items`.
+
+        >>> ratings = [("ann", "tea", 5), ("ann", "milk", 1), ("bob", "tea", 4), ("eve", "milk", 2)]
+        >>> HeMF(n_factors=1, rng=0).fit(ratings).similar_users(["ann", "eve"], n=1)[0].shape
+        (2, 1)
+        """
+        with self._holder.lock:
+            return similar(self._model, "user", id, n, by, return_std)
 
     def communities(self, side: str = "user", *, n: int = 5) -> CommunityView:
         """Return the communities of the "user" or "item" side, largest first.

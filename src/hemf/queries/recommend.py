@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from hemf._checks import check_rng
-from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
+from hemf._typing import BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.state import FittedModel
+from hemf.queries.lists import BestLists
 from hemf.queries.scorers import Ranking, scorer_of
 
 BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
@@ -42,9 +43,8 @@ def recommend(
     scorer = scorer_of(model, ranking, any_unknown=asked.any_unknown)
     allowed = _allowed(model, items)
     ids = model.record.items.ids[: model.n_items]
-    width = min(n, ids.size if allowed is None else int(allowed.sum()))
-    found = np.full((rows.size, width), None, dtype=object)
-    scores = np.full((rows.size, width), np.nan)
+    length = min(n, ids.size if allowed is None else int(allowed.sum()))
+    lists = BestLists(ids, rows.size, length)
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
@@ -54,14 +54,9 @@ def recommend(
                 excluded[:, ~allowed] = True
             if exclude_seen:
                 _exclude_seen(model, rows[part], excluded)
-            best = scorer.best(asked.places[part], width, excluded)
-            there = best.columns >= 0
-            found[part][there] = ids[best.columns[there]]
-            scores[part] = np.where(there, best.scores, np.nan)
-    answer: tuple[Any, ...] = found, scores, asked.rows >= 0
-    if alone:
-        there = ~np.isnan(scores[0])
-        answer = _plain(found[0][there], ids), scores[0][there], asked.rows[0] >= 0
+            lists.put(part, scorer.best(asked.places[part], length, excluded))
+    is_known = asked.rows >= 0
+    answer = (*lists.first(), is_known[0]) if alone else (lists.ids, lists.scores, is_known)
     return answer if return_known else answer[:2]
 
 
@@ -95,8 +90,3 @@ def _exclude_seen(model: FittedModel, rows: Int64Array, excluded: BoolArray) -> 
         excluded[position, model.state.row_ratings("user", row)[0]] = True
         if model.held_out is not None and row < model.held_out.n_users:
             excluded[position, model.held_out.by_user.row(row)[0]] = True
-
-
-def _plain(found: AnyArray, ids: AnyArray) -> AnyArray:
-    """Give integer ids back as integers."""
-    return found.astype(ids.dtype) if ids.dtype != object else found
