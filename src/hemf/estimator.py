@@ -472,6 +472,7 @@ class HeMF(Parametrised):
         strategy: str = "relevance",
         exploration: float = 1.0,
         items: IdsLike = None,
+        diversity: float = 0.0,
         return_known: bool = False,
         rng: int | np.random.Generator | None = None,
     ) -> tuple[Any, ...]:
@@ -485,10 +486,19 @@ class HeMF(Parametrised):
         and NaN where there are fewer than n items. ``items`` limits the choice to these. With
         ``return_known`` also return whether the user, or each of them, has ratings. For unknown
         users the items with the highest scores of a newcomer are returned.
+
+        With ``diversity`` δ, from 0 to 1, items of a list differ: the first is the best, and each
+        further one has the highest (1-δ) score - δ similarity among the 10 n best items, with
+        scores scaled to 0 … 1 and the similarity of `similar_items` to the closest item above it.
+
+        >>> model = HeMF(n_factors=1, rng=0).fit([("ann", "tea", 5), ("bob", "ale", 2)])
+        >>> model.recommend("ann", n=3, diversity=0.5)[0].tolist()
+        ['ale']
         """
         check_choice("strategy", strategy, STRATEGIES)
         n, exploration = check_int("n", n, low=1), check_number("exploration", exploration, low=0)
         exclude_seen = check_bool("exclude_seen", exclude_seen)
+        diversity = check_number("diversity", diversity, low=0.0, high=1.0)
         return_known = check_bool("return_known", return_known)
         with self._holder.lock:
             return recommend(
@@ -499,6 +509,7 @@ class HeMF(Parametrised):
                 strategy=strategy,
                 exploration=exploration,
                 items=items,
+                diversity=diversity,
                 return_known=return_known,
                 rng=rng,
             )

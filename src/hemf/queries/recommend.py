@@ -11,8 +11,10 @@ from hemf._typing import BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.state import FittedModel
+from hemf.queries.diversity import CANDIDATES, diversified
 from hemf.queries.lists import BestLists
 from hemf.queries.scorers import Ranking, scorer_of
+from hemf.queries.similar import kind_of, tastes_of
 
 BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
 
@@ -26,6 +28,7 @@ def recommend(
     strategy: str,
     exploration: float,
     items: IdsLike,
+    diversity: float,
     return_known: bool,
     rng: int | np.random.Generator | None,
 ) -> tuple[Any, ...]:
@@ -43,8 +46,10 @@ def recommend(
     scorer = scorer_of(model, ranking, any_unknown=asked.any_unknown)
     allowed = _allowed(model, items)
     ids = model.record.items.ids[: model.n_items]
-    length = min(n, ids.size if allowed is None else int(allowed.sum()))
-    lists = BestLists(ids, rows.size, length)
+    n_allowed = ids.size if allowed is None else int(allowed.sum())
+    lists = BestLists(ids, rows.size, min(n, n_allowed))
+    size = min(CANDIDATES * n if diversity else n, n_allowed)
+    units = tastes_of(model, "item", kind_of(model, None)).units if diversity else None
     step = max(1, BLOCK_BYTES // (16 * max(1, ids.size)))
     with one_blas_thread():
         for start in range(0, rows.size, step):
@@ -54,7 +59,10 @@ def recommend(
                 excluded[:, ~allowed] = True
             if exclude_seen:
                 _exclude_seen(model, rows[part], excluded)
-            lists.put(part, scorer.best(asked.places[part], length, excluded))
+            best = scorer.best(asked.places[part], size, excluded)
+            if units is not None:
+                best = diversified(best, units, n, diversity)
+            lists.put(part, best)
     is_known = asked.rows >= 0
     answer = (*lists.first(), is_known[0]) if alone else (lists.ids, lists.scores, is_known)
     return answer if return_known else answer[:2]

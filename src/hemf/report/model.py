@@ -272,6 +272,7 @@ def _recommendations(model: FittedModel, user: Hashable) -> list[str]:
         strategy="mean",
         exploration=1.0,
         items=None,
+        diversity=0.0,
         return_known=False,
         rng=None,
     )
