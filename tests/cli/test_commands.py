@@ -31,6 +31,7 @@ COMMANDS = (
     "update",
     "predict",
     "recommend",
+    "similar",
     "communities",
     "explain",
     "evaluate",
@@ -166,6 +167,52 @@ def test_recommend_can_include_what_is_rated(hemf, club):
     every = ("-n", "50", "--include-seen", "--strategy", "thompson", "--json")
     answer = hemf("recommend", club.model, "--user", "user-1", *every).json
     assert len(answer["recommendations"][0]["items"]) == 50
+
+
+def test_recommend_can_list_items_that_differ(hemf, club):
+    plain, diverse = (
+        hemf("recommend", club.model, "--user", "user-1", "--diversity", amount, "--json").json
+        for amount in ("0", "0.9")
+    )
+    model = HeMF.load(club.model)
+    for answer, diversity in ((plain, 0.0), (diverse, 0.9)):
+        found = [row["item"] for row in answer["recommendations"][0]["items"]]
+        assert found == model.recommend("user-1", diversity=diversity)[0].tolist()
+    assert plain != diverse
+    run = hemf("recommend", club.model, "--user", "user-1", "--diversity", "2")
+    assert run.code == 2
+    assert "--diversity" in run.err
+
+
+def test_similar_lists_items_and_users(hemf, club):
+    answer = hemf("similar", club.model, "--item", "2", "--user", "user-1", "-n", "4", "--json")
+    model = HeMF.load(club.model)
+    asked = (("item", 2, model.similar_items), ("user", "user-1", model.similar_users))
+    for found, (side, id, ask) in zip(answer.json["answers"], asked, strict=True):
+        assert (found["side"], found["id"]) == (side, id)
+        ids, similarities, std = ask(id, 4, return_std=True)
+        assert [row["id"] for row in found["similar"]] == ids.tolist()
+        assert [row["similarity"] for row in found["similar"]] == pytest.approx(similarities)
+        assert [row["std"] for row in found["similar"]] == pytest.approx(std)
+
+
+def test_similar_is_a_table_for_people(on_terminal, club):
+    run = on_terminal("similar", club.model, "--item", "2", "--item", "3", "-n", "5")
+    assert run.code == 0
+    assert len(re.findall(r"^ *\d+ +-?\d\.\d\d ± \d\.\d\d$", run.out, re.MULTILINE)) == 10
+    assert "item 2" in run.out
+
+
+def test_similar_to_nothing_or_to_what_is_unknown_is_an_error(hemf, club):
+    run = hemf("similar", club.model)
+    assert run.code == 1
+    assert "give --item or --user" in run.err
+    run = hemf("similar", club.model, "--user", "User 1")
+    assert run.code == 1
+    assert "did you mean 'user-1'?" in run.err
+    run = hemf("similar", club.model, "--item", "2", "--by", "choices")
+    assert run.code == 1
+    assert "has not learnt choices" in run.err
 
 
 def test_ids_are_found_as_numbers_or_text(hemf, club):

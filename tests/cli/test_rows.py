@@ -241,6 +241,13 @@ def test_other_commands_write_rows_too(hemf, club):
     assert [(row["user"], row["rank"]) for row in rows] == [
         (user, str(rank)) for user in ("user-1", "user-2") for rank in range(1, 11)
     ]
+    rows = read_csv(hemf("similar", club.model, "--user", "user-1", "--item", "2", "-n", "3").out)
+    assert [(row["side"], row["id"], row["rank"]) for row in rows] == [
+        (side, id, str(rank))
+        for side, id in (("item", "2"), ("user", "user-1"))
+        for rank in range(1, 4)
+    ]
+    assert all(-1.0 <= float(row["similarity"]) <= 1.0 < 1.0 + float(row["std"]) for row in rows)
     view = HeMF.load(club.model).communities("user")
     rows = read_csv(hemf("communities", club.model, "--side", "user", "--members").out)
     assert {row["id"]: int(row["community"]) for row in rows} == view.labels

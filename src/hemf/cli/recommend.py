@@ -38,6 +38,12 @@ def recommend(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Include items that the user has rated.")
     ] = False,
+    diversity: Annotated[
+        float,
+        typer.Option(
+            help="How much the items of a list are to differ, from 0 to 1.", min=0.0, max=1.0
+        ),
+    ] = 0.0,
     seed: Seed = 0,
     format: RowFormat = None,
 ) -> None:
@@ -49,14 +55,14 @@ def recommend(
     for user, known in found:
         if not known:
             output.remark(f"user {user} is unknown; the items are those for a newcomer")
+    options = {
+        "strategy": strategy.value,
+        "exclude_seen": not include_seen,
+        "diversity": diversity,
+        "rng": seed,
+    }
     answers = [
-        {
-            "user": user,
-            "known": known,
-            "items": ranked_items(
-                model, user, n, strategy=strategy.value, exclude_seen=not include_seen, rng=seed
-            ),
-        }
+        {"user": user, "known": known, "items": ranked_items(model, user, n, **options)}
         for user, known in found
     ]
 
