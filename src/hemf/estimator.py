@@ -196,8 +196,7 @@ class HeMF(Parametrised):
         With ``y``, ``ratings`` holds the pairs and ``y`` their ratings, as scikit-learn's searches
         pass them. ``callbacks`` are called with a `SweepReport` after every sweep; one that returns
         something true stops the fit. ``validation`` are ratings to report the error on, which
-        nothing is learnt from, not even when to stop. A fit that fails leaves the estimator as it
-        was.
+        nothing is learnt from, not even when to stop. A failed fit leaves the estimator as it was.
         """
         options, rng = fit_options(self), check_rng(self.rng)
         online = online_options(self, options)  # checked now rather than with the first rating
@@ -216,13 +215,11 @@ class HeMF(Parametrised):
             callbacks=watchers,
         )
         components = {RATINGS: result.state}
-        if given.choices is not None:
-            components[CHOICES] = given.choices
-        prepared = None
+        prepared = relevance = links = None
         if given.choices is None:
             prepared = prepare(result.state, train, train.mean, online)
-        relevance = links = None
-        if given.choices is not None:
+        else:
+            components[CHOICES] = given.choices
             found = find_links(train, options.n_links)
             relevance, links = learn_relevance(given.choices, result.state, train, found, rng)
         with self._holder.lock:
@@ -487,9 +484,9 @@ class HeMF(Parametrised):
         ``return_known`` also return whether the user, or each of them, has ratings. For unknown
         users the items with the highest scores of a newcomer are returned.
 
-        With ``diversity`` δ, from 0 to 1, items of a list differ: the first is the best, and each
-        further one has the highest (1-δ) score - δ similarity among the 10 n best items, with
-        scores scaled to 0 … 1 and the similarity of `similar_items` to the closest item above it.
+        With ``diversity`` δ, 0 to 1, items differ: after the best, each is the one of the 10 n best
+        with the highest (1-δ) score - δ similarity: scores scaled to 0 … 1, and the similarity of
+        `similar_items` to the closest item above it.
 
         >>> model = HeMF(n_factors=1, rng=0).fit([("ann", "tea", 5), ("bob", "ale", 2)])
         >>> model.recommend("ann", n=3, diversity=0.5)[0].tolist()
