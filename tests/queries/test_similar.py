@@ -269,7 +269,7 @@ def test_a_model_that_learns_online_answers_as_of_today(history):
 def test_what_has_no_rating_left_is_unknown_and_not_listed():
     model = HeMF(**SMALL).fit(RATINGS)
     model.partial_fit(removed=[(user, item) for user, item, _ in RATINGS if item == "item 3"])
-    with pytest.raises(UnknownIdError, match="item 'item 3' at row 0 is not known"):
+    with pytest.raises(UnknownIdError, match="not known to the model: it has no ratings"):
         model.similar_items("item 3")
     assert "item 3" not in model.similar_items("item 6", N_ITEMS)[0]
     assert len(model.similar_items("item 6", N_ITEMS)[0]) == N_ITEMS - 2

@@ -251,7 +251,9 @@ class FittedModel:
         if is_unknown.any():
             at = int(np.argmax(is_unknown))
             value = factorise(ids).decode().item(at)
-            reason = likely_reason(side, value, *self._own_and_other(side))
+            own, other = self._own_and_other(side)
+            known = value in own
+            reason = "it has no ratings" if known else likely_reason(side, value, own, other)
             message = f"{side} {value!r} at row {at} is not known to the model"
             message += "" if reason is None else f": {reason}"
             raise UnknownIdError(message, value=value, row=at)
