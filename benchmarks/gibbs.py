@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from _data import FOLDER
 from hemf import HeMF, Ratings
-from hemf.engines.threads import one_blas_thread
+from hemf._checks import one_blas_thread
 from hemf.evaluation import rmse, weak_generalisation
 from hemf.samplers import BPMF, M3FTIB, M3FTIF
 from sweep import prepared

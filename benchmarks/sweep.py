@@ -19,9 +19,10 @@ import scipy.sparse as sp
 
 from _data import drawn, movielens_like
 from hemf import HeMF, Ratings
+from hemf._checks import one_blas_thread
 from hemf._options import fit_options
-from hemf.batch.sweep import BatchState, start_state, sweep
-from hemf.engines.threads import Threads, one_blas_thread
+from hemf.batch.fit import BatchState, start_state, sweep
+from hemf.engines.threads import Threads
 
 BARS = {
     "one community / scipy": ("<=", 3.0),

@@ -12,7 +12,7 @@ import pytest
 from hemf import DuplicateWarning, HeMF, ParameterError
 from hemf._checks import MAX_FACTORS, check_n_jobs, check_rating_range, check_rng
 from hemf._options import fit_options
-from hemf.batch.sweep import NOISE_START
+from hemf.batch.fit import NOISE_START
 from hemf.data.datasets import draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::hemf.errors.ConvergenceWarning")

@@ -6,6 +6,7 @@
 HeMF(n_factors=2, rng=0)
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from hemf.data.ratings import Ratings
@@ -20,6 +21,7 @@ from hemf.errors import (
     HemfError,
     HemfWarning,
     HistoryWarning,
+    KernelWarnings,
     ModelFileError,
     NotFittedError,
     OutlierWarning,
@@ -32,6 +34,8 @@ from hemf.estimator import HeMF
 
 if TYPE_CHECKING:
     from hemf.samplers.hemf import GibbsHeMF
+
+logging.getLogger("hemf.kernels").addHandler(KernelWarnings(logging.WARNING))
 
 __version__ = "0.1.0"
 

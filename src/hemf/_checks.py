@@ -1,12 +1,14 @@
-"""Checks of arguments and of memory, and parameters as scikit-learn has them, without it."""
+"""Checks of arguments, memory and threads, and parameters as scikit-learn has them, without it."""
 
 from __future__ import annotations
 
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -379,3 +381,29 @@ def format_bytes(size: int) -> str:
     ('1.5 GB', '200 MB')
     """
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Threads for ``n_jobs``, scikit-learn's way: None is all cores, -1 too.
+
+    >>> thread_count(3)
+    3
+    """
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    available = available or 1
+    if n_jobs is None:
+        return available
+    return n_jobs if n_jobs > 0 else max(1, available + 1 + n_jobs)
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # finding the libraries takes milliseconds
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Limit BLAS to one thread."""
+    limits: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
+    return limits

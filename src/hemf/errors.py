@@ -6,11 +6,13 @@ Each error says what was wrong, where, and what to do about it.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import warnings
 from typing import Self, TypeVar
 
 PACKAGE = os.path.dirname(__file__) + os.sep
+_NOT_CALLERS = PACKAGE, os.path.dirname(logging.__file__) + os.sep
 _LONGEST_MESSAGE = 1000
 _END = 300  # characters of a longer message that are kept from its end
 
@@ -144,6 +146,14 @@ class StreamWarning(HemfWarning):
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line outside hemf that called into it."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_CALLERS):
         frame, level = frame.f_back, level + 1
     warnings.warn(shorten(message), category, stacklevel=level)
+
+
+class KernelWarnings(logging.Handler):
+    """Gives what kernels log as a `CacheWarning`: they import nothing of hemf but each other."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Warn at the line outside hemf that called into it."""
+        warn_caller(record.getMessage(), CacheWarning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -24,12 +25,12 @@ from hemf._options import fit_options, online_options
 from hemf._typing import SIDES, FeaturesLike, Float64Array, IdsLike, RatingsLike
 from hemf.batch.callbacks import Callback, SweepReport, elbo_history
 from hemf.batch.fit import fit_batch
-from hemf.batch.inputs import r2_score, rated_pairs, read_inputs
+from hemf.batch.inputs import r2_score, read_inputs
 from hemf.batch.relevance import find_links, learn_relevance
-from hemf.data.ratings import Ratings
+from hemf.data.ratings import Ratings, rated_pairs
 from hemf.data.sources import ColumnChoice
 from hemf.engines.base import CHOICES, RATINGS
-from hemf.errors import NotFittedError
+from hemf.errors import HistoryWarning, NotFittedError
 from hemf.evaluation.distribution import Predictive
 from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.journal import ModelHolder
@@ -44,7 +45,7 @@ from hemf.queries.recommend import recommend, scores
 from hemf.queries.scorers import STRATEGIES, Ranking
 from hemf.queries.similar import similar
 from hemf.queries.visitor import Visitor, fold_in
-from hemf.report.model import write_report
+from hemf.report.model import Example, write_report
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -593,13 +594,19 @@ class HeMF(Parametrised):
         True
         """
         with self._holder.lock:
+            if example_user is None:
+                counts = self._model.state.counts["user"]
+                example_user = self._model.record.users.ids[int(np.argmax(counts))]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", HistoryWarning)  # the report says what is missing
+                best = self.recommend(example_user, strategy="mean")[0]
             write_report(
                 path,
                 self._fit,
                 repr(self),
                 title=title,
                 held_out=held_out,
-                example_user=example_user,
+                example=Example(example_user, best),
                 facts=facts or {},
             )
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hemf.batch.sweep import BatchState, learn_noise
-from hemf.engines.threads import one_blas_thread
+from hemf._checks import one_blas_thread
+from hemf.batch.fit import BatchState, learn_noise
 from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import Features, OtherRows, Posterior, Prior, Ratings, Statistics
 from hemf.model import regression as ridge

@@ -13,10 +13,10 @@ from hemf import HeMF, ParameterError, Ratings
 from hemf._options import fit_options
 from hemf._typing import OTHER, SIDES
 from hemf.batch.choices import choice_options, fit_choices
+from hemf.batch.fit import BatchState, learn_noise, start_state, sweep, update_side
 from hemf.batch.relevance import find_links, learn_relevance, without_pairs
-from hemf.batch.sweep import BatchState, learn_noise, start_state, sweep, update_side
 from hemf.data.vocabulary import Vocabulary
-from hemf.engines.base import CHOICES
+from hemf.engines.base import CHOICES, LoadOptions
 from hemf.engines.threads import Threads
 from hemf.model.communities import learn_prior
 from hemf.model.links import item_weights, without_user
@@ -48,7 +48,7 @@ def in_order(columns: tuple[np.ndarray, ...], n_users: int, n_items: int) -> Rat
 def started(ratings: Ratings, **changes: Any) -> tuple[BatchState, Any]:
     model = HeMF(n_factors=3, n_choice_factors=5, dtype="float64", n_jobs=1, choices=True)
     options = replace(choice_options(fit_options(model)), **changes)
-    engine = Threads.load(ratings, dtype=np.float64, n_jobs=1, background=BACKGROUND)
+    engine = Threads.load(ratings, LoadOptions(np.float64, n_jobs=1, background=BACKGROUND))
     return start_state(engine, 1.0, options, np.random.default_rng(3), component=CHOICES), options
 
 
@@ -326,7 +326,7 @@ def test_a_model_with_choices_refuses_to_learn_online(rng: np.random.Generator) 
 def test_the_rule_without_anything_to_leave_out_is_the_first_one() -> None:
     ratings = Ratings.from_any([("ann", "tea", 5.0), ("bob", "milk", 1.0)])
     options = replace(fit_options(HeMF(n_jobs=1)), n_choice_factors=2, n_factors=2)
-    engine = Threads.load(ratings, dtype=np.float32, n_jobs=1, background=BACKGROUND)
+    engine = Threads.load(ratings, LoadOptions(np.float32, n_jobs=1, background=BACKGROUND))
     rng = np.random.default_rng(0)
     choices = fit_choices(engine, options, rng)
     rule, _ = learn_relevance(choices, choices, ratings, None, rng)

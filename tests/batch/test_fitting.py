@@ -14,11 +14,14 @@ from hemf import HeMF
 from hemf._options import FitOptions, Schedule, fit_options
 from hemf.batch import fit as trials
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.fit import Convergence, FitResult, fit_batch, notify
-from hemf.batch.sweep import (
+from hemf.batch.fit import (
     BatchState,
+    Convergence,
+    FitResult,
     assign,
     cluster,
+    fit_batch,
+    notify,
     seed_communities,
     start_state,
     sweep,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, learn_noise, update_moods, update_side
+from hemf.batch.fit import BatchState, learn_noise, update_moods, update_side
 from hemf.model.rows import pair_moments
 from proofs.problems import SETTINGS, Setting, problem, tables, with_times
 

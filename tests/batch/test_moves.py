@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.batch.sweep import assign
+from hemf.batch.fit import assign
 from hemf.model.communities import stick_evidence
 from hemf.model.side import (
     Side,

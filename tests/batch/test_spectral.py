@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from hemf import HeMF, Ratings
-from hemf.batch.sweep import PSEUDO_RATINGS, leading_directions
+from hemf.batch.fit import PSEUDO_RATINGS, leading_directions
 from hemf.data.datasets import demo_ratings
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import random_split, rmse

@@ -51,5 +51,5 @@ def test_what_is_prepared_is_what_a_batch_takes():
     from hemf.kernels import online
 
     exec(demo.COMPILE)  # from the cache, where there is one
-    for name in online.BATCH:
-        assert getattr(online, name).is_ready(np.float32), name
+    for kernel in online.BATCH:
+        assert kernel.is_ready(np.float32), kernel.__name__

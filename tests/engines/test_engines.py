@@ -13,9 +13,9 @@ import pytest
 from hemf import HeMF, Ratings
 from hemf._options import fit_options
 from hemf._typing import OTHER, SIDES
-from hemf.batch.sweep import BatchState, start_state, update_moods, update_side
+from hemf.batch.fit import BatchState, start_state, update_moods, update_side
 from hemf.engines import ENGINES
-from hemf.engines.base import RATINGS, HalfSweep
+from hemf.engines.base import RATINGS, HalfSweep, LoadOptions
 from hemf.model.regression import Design
 from hemf.model.rows import pair_moments
 from proofs.problems import any_communities
@@ -61,7 +61,9 @@ def state_of(
     designs = {}
     if features:
         designs = {"user": Design.of({"one": rng.normal(size=(N_USERS, 3))}, options["dtype"])}
-    state = start_state(engine.load(ratings, **options), ratings.scale, fit, rng, designs)
+    state = start_state(
+        engine.load(ratings, LoadOptions(**options)), ratings.scale, fit, rng, designs
+    )
     for side in state.sides.values():
         shape = rng.uniform(9.0, 20.0, side.n_rows)
         side.noise_scales = replace(side.noise_scales, shape=shape)
@@ -159,12 +161,12 @@ def shard(engine: Any, ratings: Ratings, state: BatchState, low: int, high: int)
         side.moments, mean=side.moments.mean[low:high], second=side.moments.second[low:high]
     )
     side.membership = side.membership[low:high]
-    own = engine.load(part, dtype=np.float64, n_jobs=1)
+    own = engine.load(part, LoadOptions(np.float64, n_jobs=1))
     return replace(state, engine=own, sides={**state.sides, "user": side})
 
 
 def test_counts_sums_and_rows_are_those_of_the_ratings(engine: Any, ratings: Ratings) -> None:
-    held = engine.load(ratings, dtype=np.float64).components[RATINGS]
+    held = engine.load(ratings, LoadOptions(np.float64)).components[RATINGS]
     assert held.n_ratings == ratings.n_ratings
     assert held.dtype == np.float64
     users, items, values = ratings.triples()
@@ -184,7 +186,7 @@ def test_counts_sums_and_rows_are_those_of_the_ratings(engine: Any, ratings: Rat
 
 
 def test_residuals_multiply_on_both_sides(engine: Any, ratings: Ratings) -> None:
-    residuals = engine.load(ratings, dtype=np.float64).components[RATINGS].residuals(5.0)
+    residuals = engine.load(ratings, LoadOptions(np.float64)).components[RATINGS].residuals(5.0)
     assert residuals.shape == (N_USERS, N_ITEMS)
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(N_USERS, 2)), rng.normal(size=(N_ITEMS, 3))
@@ -215,4 +217,4 @@ def test_moods_are_subtracted_and_their_variance_added(
 
 
 def test_ratings_without_times_have_no_moods(engine: Any, ratings: Ratings) -> None:
-    assert engine.load(ratings, dtype=np.float64).components[RATINGS].start_moods() is None
+    assert engine.load(ratings, LoadOptions(np.float64)).components[RATINGS].start_moods() is None

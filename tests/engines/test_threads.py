@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf.engines.threads import CHUNKS, chunk_bounds, share_out, thread_count
+from hemf._checks import thread_count
+from hemf.engines.threads import CHUNKS, chunk_bounds, share_out
 from proofs.problems import Setting, problem
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hemf.batch.sweep import BatchState, start_side
+from hemf.batch.fit import BatchState, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads
 from hemf.model.rows import Moments

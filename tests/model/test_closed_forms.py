@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from hemf.batch.sweep import BatchState, learn_noise
+from hemf.batch.fit import BatchState, learn_noise
 from hemf.data.ratings import Sparse
 from hemf.model.communities import (
     Communities,

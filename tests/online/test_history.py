@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hemf._arrays import RECENT_VALUES, RatingBook
+from hemf.data.vocabulary import RECENT_VALUES, RatingBook
 from hemf.kernels import record
 from hemf.online.store import NARROW_CODES, History
 

@@ -12,7 +12,7 @@ import pytest
 from hemf import DataError, HeMF, Ratings
 from hemf._options import ALL, FitOptions, OnlineOptions, Schedule
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
+from hemf.batch.fit import BatchState, learn_noise, sweep, update_side
 from hemf.data.ratings import Sparse
 from hemf.evaluation import rmse
 from hemf.online import start, updates

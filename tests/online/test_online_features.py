@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from hemf._options import Schedule
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, learn_noise, sweep, update_side
+from hemf.batch.fit import BatchState, learn_noise, sweep, update_side
 from hemf.model import regression as ridge
 from hemf.model.regression import Logs, log_counts
 from hemf.online import features, updates

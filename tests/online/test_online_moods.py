@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf._arrays import RatingBook
 from hemf._options import ALL, OnlineOptions, Schedule
 from hemf._typing import SIDES
-from hemf.batch.sweep import (
+from hemf.batch.fit import (
     BatchState,
     learn_noise,
     sweep,
     update_moods,
     update_side,
 )
+from hemf.data.vocabulary import RatingBook
 from hemf.engines.threads import Sessions, Threads
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
 from hemf.online import start, updates

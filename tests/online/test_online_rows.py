@@ -10,6 +10,7 @@ import pytest
 from hemf import HeMF
 from hemf._options import ALL
 from hemf._typing import SIDES
+from hemf.kernels.record import recall_all
 from hemf.kernels.reference import online
 from hemf.model.rows import pack
 from hemf.online import state as states
@@ -284,7 +285,7 @@ def test_a_changed_rating_that_is_new_to_its_item_alone_is_counted_once() -> Non
         assert 0 in state.stores["item"].history.row(0)[0]
         before = np.array([-1])
         nought = np.array([0])
-        states.kernel(state, "recall_all")(nought, nought, state.stores["user"].rows(), before)
+        states.compiled(state, recall_all)(nought, nought, state.stores["user"].rows(), before)
         assert before.tolist() == [first]
         if first == 0:
             for name in SIDES:

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from hemf import HeMF
 from hemf._options import ALL
-from hemf.batch.sweep import CHANCE_RATINGS, clear_directions
+from hemf.batch.fit import CHANCE_RATINGS, clear_directions
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.evaluation import rmse

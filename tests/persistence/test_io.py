@@ -223,7 +223,7 @@ def test_communities_and_all_that_was_learnt_come_back(parameters, planted, tmp_
 
 
 def test_a_loaded_model_can_be_swept_on_with_the_same_result(planted, tmp_path):
-    from hemf.batch.sweep import update_side
+    from hemf.batch.fit import update_side
 
     model = fitted(**planted, max_sweeps=14)
     assert model.n_user_communities_ > 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, update_side
+from hemf.batch.fit import BatchState, update_side
 from hemf.model.regression import Design, Regression, implicit_blocks
 from hemf.online.features import extended
 from hemf.online.state import OnlineState

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hemf._arrays import RatingBook
 from hemf._options import ALL, OnlineOptions
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, assign, start_side
+from hemf.batch.fit import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
+from hemf.data.vocabulary import RatingBook
 from hemf.engines.threads import Threads
+from hemf.kernels import online as kernels
+from hemf.kernels.record import recall_all
 from hemf.kernels.structures import Batch
 from hemf.model.communities import Statistics
 from hemf.model.rows import Layout, pack, unpack
@@ -195,7 +197,7 @@ def record(
         state.total[0] += state.errors(rows["user"], rows["item"], codes).sum()
         state.total[0] -= state.errors(rows["user"], rows["item"], before).sum()
     updates._reserve(state, rows)
-    states.kernel(state, "record_all")(
+    states.compiled(state, kernels.record_all)(
         Batch(rows[name], rows[OTHER[name]], codes, before, np.zeros(0, np.int64)),
         *states.pair(state, name), states.rules(state), state.options.forgetting[name],
         np.zeros(codes.size, np.int64), state.stores["user"].outer(),
@@ -206,7 +208,7 @@ def solve(state: OnlineState, name: str, rows: Any) -> None:
     """Refresh rows against communities that stay as they are."""
     own, other = states.pair(state, name)
     common = states.shared(state, name)
-    states.kernel(state, "refresh_all")(
+    states.compiled(state, kernels.refresh_all)(
         np.atleast_1d(np.asarray(rows, np.int64)), own, other, common, states.rules(state),
         state.stores[name].scratch(own, common),
     )  # fmt: skip
@@ -264,7 +266,7 @@ def batch_of(
     users, items = np.divmod(rng.choice(shape[0] * shape[1], n, replace=False), shape[1])
     codes = rng.integers(0, len(state.book), n)
     before = np.full(n, -1)
-    states.kernel(state, "recall_all")(users, items, state.stores["user"].rows(), before)
+    states.compiled(state, recall_all)(users, items, state.stores["user"].rows(), before)
     codes[(before >= 0) & (rng.random(n) < 0.3)] = -1
     return users, items, codes, before
 

@@ -10,7 +10,7 @@ import numpy as np
 from hemf import HeMF
 from hemf._options import FitOptions, fit_options
 from hemf._typing import SIDES
-from hemf.batch.sweep import BatchState, assign, start_side
+from hemf.batch.fit import BatchState, assign, start_side
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import EntriesInMemory, Sessions, Threads
 from hemf.model.communities import Communities, Prior, Statistics, Sticks, side_terms

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from hemf import HeMF
-from hemf._arrays import RatingBook
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import RatingBook, Vocabulary
 from hemf.model.state import FittedModel
 from hemf.online.moods import OnlineMoods
 from hemf.online.store import History, RowStore

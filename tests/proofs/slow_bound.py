@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import digamma, gammaln, multigammaln
 
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.data.ratings import Sparse
 from hemf.kernels.reference import rows as reference
 from hemf.kernels.structures import OtherRows, Ratings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.kernels.reference import rows
 from hemf.model.side import learn_features, regress
 from proofs import slow_bound

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hemf import HeMF
-from hemf.batch.sweep import BatchState, assign, learn_noise, update_side
+from hemf.batch.fit import BatchState, assign, learn_noise, update_side
 from hemf.data import datasets
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import Threads

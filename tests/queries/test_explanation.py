@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hemf import ConvergenceWarning, DataError, HeMF
-from hemf.batch.sweep import update_side
+from hemf.batch.fit import update_side
+from hemf.engines.base import LoadOptions
 from hemf.engines.threads import Threads
 from hemf.model.state import TrainingRecord
 from hemf.queries.explain import Explanation, rating_contributions
@@ -228,7 +229,7 @@ def test_a_user_whose_ratings_were_all_held_out_has_no_reasons(model):
     state = model.state_
     ratings = model.ratings_.subset(np.arange(model.ratings_.n_ratings) >= 40)
     bare = HeMF(**model.get_params())
-    state = replace(state, engine=Threads.load(ratings, dtype=np.float64))
+    state = replace(state, engine=Threads.load(ratings, LoadOptions(np.float64)))
     components = {"ratings": state}
     held = replace(model._model, components=components, record=TrainingRecord(ratings), derived={})
     bare._holder.replace(replace(model._fit, model=held))

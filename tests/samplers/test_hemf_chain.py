@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from hemf.batch.sweep import NOISE_START
+from hemf.batch.fit import NOISE_START
 from hemf.data.ratings import Sparse
 from hemf.model import regression as ridge
 from hemf.model.regression import Design

@@ -8,7 +8,13 @@ from typing import Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._checks import available_bytes, check_callables, check_number, format_bytes
+from hemf._checks import (
+    available_bytes,
+    check_callables,
+    check_number,
+    format_bytes,
+    one_blas_thread,
+)
 from hemf._typing import Float32Array, Float64Array, Int32Array, Int64Array, RatingsLike
 from hemf.baselines.base import (
     Callbacks,
@@ -20,7 +26,6 @@ from hemf.baselines.base import (
     rated_ids,
 )
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError
 from hemf.model.links import item_weights, weight_bytes
 

@@ -35,9 +35,8 @@ from hemf.baselines.base import (
     drop_unrated,
     parameter,
 )
-from hemf.batch.inputs import validation_pairs
 from hemf.data.pairs import Pairs
-from hemf.data.ratings import read_in_order
+from hemf.data.ratings import read_in_order, validation_pairs
 from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.errors import DataError, ParameterError

@@ -14,12 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from hemf._checks import one_blas_thread
 from hemf._options import FitOptions, Schedule
 from hemf._typing import SIDES, Float64Array
-from hemf.batch.fit import Convergence
-from hemf.batch.sweep import BatchState, start_state, sweep
+from hemf.batch.fit import BatchState, Convergence, start_state, sweep
 from hemf.engines.base import CHOICES, Engine
-from hemf.engines.threads import one_blas_thread
 
 MAX_SWEEPS = 6
 TOLERANCE = 1e-3  # of the bound; the ranking changes little after the first sweeps

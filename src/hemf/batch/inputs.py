@@ -14,7 +14,6 @@ from hemf._checks import available_bytes, format_bytes, rating_text, resolve_rat
 from hemf._options import FitOptions
 from hemf._typing import (
     SIDES,
-    AnyArray,
     Array,
     FeaturesLike,
     Float64Array,
@@ -24,15 +23,15 @@ from hemf._typing import (
     Storage,
 )
 from hemf.batch.choices import choice_features, fit_choices
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.data.features import FeatureEncoder, as_parts, read_table, scatter_rows
-from hemf.data.ratings import Ratings, pairs_from_any
-from hemf.data.sources import ColumnChoice, read_columns
+from hemf.data.ratings import Ratings, pairs_from_any, validation_pairs, warn_of_equal
+from hemf.data.sources import ColumnChoice
 from hemf.data.vocabulary import Vocabulary
 from hemf.engines import ENGINES
-from hemf.engines.base import Engine
+from hemf.engines.base import Engine, LoadOptions
 from hemf.engines.threads import max_chunks
-from hemf.errors import DataError, DataWarning, OutlierWarning, ParameterError, warn_caller
+from hemf.errors import DataError, OutlierWarning, ParameterError, warn_caller
 from hemf.model.regression import (
     CHOSEN,
     DIRECT,
@@ -101,12 +100,9 @@ def read_inputs(
     if validated:
         train, held_out, validate = split_validation(data, options.validation_fraction, rng)
     chosen: type[Engine] = resolve_name(ENGINES["threads"])
+    background = options.unobserved_weight if options.choices else None
     engine = chosen.load(
-        train,
-        dtype=options.dtype,
-        n_jobs=options.n_jobs,
-        sessions=options.moods,
-        background=options.unobserved_weight if options.choices else None,
+        train, LoadOptions(options.dtype, options.n_jobs, options.moods, background)
     )
     choices = fit_choices(engine, options, rng) if options.choices else None
     designs, given = side_information(
@@ -120,18 +116,6 @@ def read_inputs(
 
 OUTLIER_RATIO = 10.0  # of the range with a rating to the range without it
 MIN_RATINGS = 20  # to look for an outlier
-
-
-def warn_of_equal(ratings: Ratings) -> None:
-    """Warn where all ratings are equal, as clicks are."""
-    if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
-        warn_caller(
-            f"all {ratings.n_ratings:,} ratings are {rating_text(ratings.minimum)}, so the "
-            "model can only predict that everywhere. If these are clicks or purchases, add pairs "
-            "that were not chosen, rated 0, or give ratings that differ, such as counts or "
-            "durations",
-            DataWarning,
-        )
 
 
 def warn_of_outlier(ratings: Ratings) -> None:
@@ -224,44 +208,6 @@ def _rmse(
     if limits is not None:
         np.clip(predicted, *limits, out=predicted)
     return float(np.sqrt(np.mean((predicted - actual) ** 2)))
-
-
-def validation_pairs(
-    ratings: RatingsLike, train: Ratings
-) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
-    """Return users, items, ratings and times to report an error on; raise if there are none.
-
-    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> validation_pairs([("bob", "milk", 4)], data)[2]
-    array([4.])
-    """
-    read = rated_pairs(ratings, None, None, like=train)
-    if not read[2].size:
-        raise DataError("there are no ratings to report the error on")
-    return read
-
-
-def rated_pairs(
-    ratings: RatingsLike, y: IdsLike, columns: ColumnChoice, *, like: Ratings
-) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
-    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` reads.
-
-    Ids in text get the type of those of ``like``. A pair rated twice stays twice.
-
-    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-    >>> rated_pairs([("bob", "tea")], [4], None, like=data)[2]
-    array([4.])
-    """
-    if y is not None:
-        users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
-        ratings, columns = (users, items, y), None
-    if isinstance(ratings, Ratings):
-        values = ratings.by_user.values.astype(np.float64)
-        return *pairs_from_any(ratings), values, ratings.timestamps
-    read = read_columns(ratings, columns, users=like.users, items=like.items)
-    assert read.ratings is not None
-    values = read.ratings.astype(np.float64)
-    return read.users.decode(), read.items.decode(), values, read.timestamps
 
 
 def r2_score(actual: Float64Array, predicted: Float64Array) -> float:

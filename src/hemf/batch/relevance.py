@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._checks import available_bytes
+from hemf._checks import available_bytes, one_blas_thread
 from hemf._typing import OTHER, BoolArray, Float32Array, Float64Array, Int64Array
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.data.ratings import Ratings
-from hemf.engines.threads import one_blas_thread
 from hemf.model.links import Links, item_weights, strongest, weight_bytes, without_user
 from hemf.model.relevance import Relevance
 from hemf.model.rows import pair_moments, unpack

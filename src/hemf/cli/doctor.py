@@ -72,7 +72,7 @@ def _versions() -> str:
 
 
 def _cores() -> str:
-    from hemf.engines.threads import thread_count
+    from hemf._checks import thread_count
 
     return f"{thread_count(None)} usable of {os.cpu_count()}"
 
@@ -88,7 +88,7 @@ def _blas() -> str:
     import numpy as np
     from threadpoolctl import threadpool_info
 
-    from hemf.engines.threads import one_blas_thread
+    from hemf._checks import one_blas_thread
 
     np.eye(2) @ np.eye(2)  # loads it
 

@@ -11,11 +11,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from hemf._checks import check_choice
-from hemf._typing import AnyArray, Array, BoolArray, Int32Array, Int64Array, RatingsLike
+from hemf._checks import check_choice, rating_text
+from hemf._typing import (
+    AnyArray,
+    Array,
+    BoolArray,
+    Float64Array,
+    IdsLike,
+    Int32Array,
+    Int64Array,
+    RatingsLike,
+)
 from hemf.data.sources import ColumnChoice, Columns, downcast, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
-from hemf.errors import DataError, DuplicateWarning, ParameterError, warn_caller
+from hemf.errors import DataError, DataWarning, DuplicateWarning, ParameterError, warn_caller
 
 
 class ReadOptions(TypedDict, total=False):
@@ -320,6 +329,44 @@ def timed_pairs_from_any(
     return read.users.decode(), read.items.decode(), read.timestamps if timed else None
 
 
+def rated_pairs(
+    ratings: RatingsLike, y: IdsLike, columns: ColumnChoice, *, like: Ratings
+) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times of anything that `hemf.HeMF.fit` reads.
+
+    Ids in text get the type of those of ``like``. A pair rated twice stays twice.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> rated_pairs([("bob", "tea")], [4], None, like=data)[2]
+    array([4.])
+    """
+    if y is not None:
+        users, items = pairs_from_any(ratings, columns, users=like.users, items=like.items)
+        ratings, columns = (users, items, y), None
+    if isinstance(ratings, Ratings):
+        values = ratings.by_user.values.astype(np.float64)
+        return *pairs_from_any(ratings), values, ratings.timestamps
+    read = read_columns(ratings, columns, users=like.users, items=like.items)
+    assert read.ratings is not None
+    values = read.ratings.astype(np.float64)
+    return read.users.decode(), read.items.decode(), values, read.timestamps
+
+
+def validation_pairs(
+    ratings: RatingsLike, train: Ratings
+) -> tuple[AnyArray, AnyArray, Float64Array, Int64Array | None]:
+    """Return users, items, ratings and times to report an error on; raise if there are none.
+
+    >>> data = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
+    >>> validation_pairs([("bob", "milk", 4)], data)[2]
+    array([4.])
+    """
+    read = rated_pairs(ratings, None, None, like=train)
+    if not read[2].size:
+        raise DataError("there are no ratings to report the error on")
+    return read
+
+
 def read_in_order(
     ratings: RatingsLike,
     y: ArrayLike | None,
@@ -370,6 +417,18 @@ def _reject_choice(columns: ColumnChoice) -> None:
             f"columns={columns!r}: Ratings have their columns already; leave columns out, "
             "or choose them when reading the ratings",
             value=columns,
+        )
+
+
+def warn_of_equal(ratings: Ratings) -> None:
+    """Warn where all ratings are equal, as clicks are."""
+    if ratings.n_ratings > 1 and ratings.minimum == ratings.maximum:
+        warn_caller(
+            f"all {ratings.n_ratings:,} ratings are {rating_text(ratings.minimum)}, so the "
+            "model can only predict that everywhere. If these are clicks or purchases, add pairs "
+            "that were not chosen, rated 0, or give ratings that differ, such as counts or "
+            "durations",
+            DataWarning,
         )
 
 

@@ -1,4 +1,4 @@
-"""Ids of any type: coded columns of ids, and the map between ids and row numbers.
+"""Ids and rating values with numbers: coded columns of ids, and the maps to row numbers and codes.
 
 Columns of ids become codes: the distinct ids, and the position of each row's id among them. Text
 stays Arrow text, because a million Python strings cost far more memory.
@@ -12,12 +12,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from hemf._arrays import with_room
-from hemf._typing import AnyArray, ArrowArray, DistinctIds, IdsLike, Int32Array, Int64Array
+from hemf._typing import (
+    AnyArray,
+    Array,
+    ArrowArray,
+    DistinctIds,
+    Float64Array,
+    IdsLike,
+    Int32Array,
+    Int64Array,
+)
 from hemf.errors import DataError, row_error
+
+A = TypeVar("A", bound=npt.NDArray[Any])
 
 _SMALL = 64  # a dict is faster than Arrow below this length
 _MAX_TABLE_ROWS = 65_536  # integers in a small range are coded by a table up to this length …
@@ -30,6 +42,8 @@ _FREE_PLACES = 4096  # … and these in addition
 _MAX_TABLE_ID = 2**62
 _MAX_SEARCHES = 100  # for similar ids
 _MAX_SIMILAR = 1000
+_MIN_ROOM = 16  # rows
+RECENT_VALUES = 1024  # of ratings, which are indexed apart
 
 
 # -- coded ids -----------------------------------------------------------------------------------
@@ -660,3 +674,126 @@ def pair_up(
 def repeat_id(id: object, times: int) -> AnyArray:
     """Return an object array that holds an id several times, even if it is a tuple."""
     return np.fromiter(repeat(id, times), object, count=times)
+
+
+# -- distinct ratings ----------------------------------------------------------------------------
+
+
+class RatingBook:
+    """The distinct rating values in float64, numbered in the order in which they were first seen.
+
+    >>> book = RatingBook()
+    >>> book.codes(np.float32([4, 3.5, 4])).tolist(), book.values.tolist()
+    ([0, 1, 0], [4.0, 3.5])
+    >>> book.known(np.float32([3.5, 2])).tolist(), len(book)
+    ([1, -1], 2)
+    """
+
+    def __init__(self) -> None:
+        self._values: Float64Array = np.empty(0, np.float64)
+        self._count = 0
+        # Most values are in the long index, the latest in a short one: otherwise each new value
+        # could move millions.
+        self._long = self._recent = _Index.empty()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def values(self) -> Float64Array:
+        """The value of each code; valid until values are added or removed."""
+        return self._values[: self._count]
+
+    def known(self, values: Array) -> Int64Array:
+        """Return the code of each value, -1 for those not in the book."""
+        wanted = values.astype(np.float64, copy=False)
+        codes = self._recent.find(wanted)
+        if len(self._long.values):
+            missed = np.flatnonzero(codes < 0)
+            if len(missed):
+                codes[missed] = self._long.find(wanted[missed])
+        return codes
+
+    def codes(self, values: Array) -> Int64Array:
+        """Return the code of each value; new values are added."""
+        codes = self.known(values)
+        new = codes < 0
+        if new.any():
+            self._add(values[new].astype(np.float64))
+            codes = self.known(values)
+        return codes
+
+    def truncate(self, count: int) -> None:
+        """Remove all values but the first ``count``.
+
+        >>> book = RatingBook()
+        >>> _ = book.codes(np.float32([4])), book.codes(np.float32([3, 5]))
+        >>> book.truncate(1)
+        >>> book.values.tolist(), book.known(np.float32([5, 4])).tolist()
+        ([4.0], [-1, 0])
+        """
+        if count < self._count:
+            self._long, self._recent = self._long.below(count), self._recent.below(count)
+            self._count = count
+
+    def _add(self, values: Float64Array) -> None:
+        distinct, first = np.unique(values, return_index=True)
+        rank = np.empty(len(first), np.uint32)
+        rank[np.argsort(first)] = np.arange(len(first))
+        count = self._count + len(distinct)
+        stored = with_room(self._values, self._count, count)
+        stored[self._count + rank.astype(np.int64)] = distinct
+        long = self._long
+        recent = self._recent.merged(_Index(distinct, rank + np.uint32(self._count)))
+        if len(recent.values) > max(RECENT_VALUES, 8 * int(len(long.values) ** 0.5)):
+            long, recent = long.merged(recent), _Index.empty()
+        self._values, self._long, self._recent = stored, long, recent
+        self._count = count
+
+
+class _Index(NamedTuple):
+    """Values in ascending order, each with its code."""
+
+    values: Float64Array
+    codes: npt.NDArray[np.uint32]
+
+    @classmethod
+    def empty(cls) -> _Index:
+        return cls(np.empty(0, np.float64), np.empty(0, np.uint32))
+
+    def find(self, wanted: Float64Array) -> Int64Array:
+        if not len(self.values):
+            return np.full(len(wanted), -1)
+        place = self.values.searchsorted(wanted)
+        codes = self.codes.take(place, mode="clip").astype(np.int64)
+        codes[self.values.take(place, mode="clip") != wanted] = -1
+        return codes
+
+    def merged(self, other: _Index) -> _Index:
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(values, kind="stable")  # of two sorted parts, a mere merge
+        return _Index(values[order], np.concatenate([self.codes, other.codes])[order])
+
+    def below(self, count: int) -> _Index:
+        kept = self.codes < count
+        return _Index(self.values[kept], self.codes[kept])
+
+
+# -- arrays that grow ----------------------------------------------------------------------------
+
+
+def with_room(array: A, used: int, wanted: int) -> A:
+    """Return an array with room for ``wanted`` rows; the first ``used`` are kept.
+
+    An array without enough room is copied to one of at least twice its length, so that appending
+    costs constant time on average. New rows are zero, or None in an object array.
+
+    >>> with_room(np.array([7, 8]), 2, 3)[:4]
+    array([7, 8, 0, 0])
+    """
+    if wanted <= len(array):
+        return array
+    room = max(wanted, 2 * len(array), _MIN_ROOM)
+    grown = np.zeros((room, *array.shape[1:]), array.dtype)
+    grown[:used] = array[:used]
+    return grown  # type: ignore[return-value]

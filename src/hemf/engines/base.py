@@ -9,21 +9,100 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from hemf._typing import Array, Float64Array, Int32Array, Int64Array, Matrix, Storage
-from hemf.data.ratings import Ratings
-from hemf.model.communities import Statistics
+from hemf.model.communities import Communities, Statistics
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
-from hemf.model.rows import Moments
-from hemf.model.side import Side
+from hemf.model.regression import Regression
+from hemf.model.rows import Layout, Moments
 
 RATINGS: Final = "ratings"
 """Name of the component of ratings."""
 CHOICES: Final = "choices"
 """Name of the component of choices: which pairs were observed."""
+
+
+class Rows(Protocol):
+    """Compressed rows of one side, as `hemf.data.ratings.Sparse` holds them."""
+
+    @property
+    def indptr(self) -> Int64Array:
+        """Where each row begins, and the last ends."""
+
+    @property
+    def indices(self) -> Int32Array:
+        """Row numbers of the other side, ascending within a row."""
+
+    @property
+    def values(self) -> Array:
+        """Ratings."""
+
+
+class RatingTables(Protocol):
+    """Ratings as `hemf.data.ratings.Ratings` holds them."""
+
+    @property
+    def by_user(self) -> Rows:
+        """Ratings of each user."""
+
+    @property
+    def by_item(self) -> Rows:
+        """Ratings of each item."""
+
+    @property
+    def timestamps(self) -> Int64Array | None:
+        """Times in the order of ``by_user``, or None."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of the ratings."""
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of the ratings."""
+
+
+class LoadOptions(NamedTuple):
+    """How an engine holds ratings."""
+
+    dtype: Storage
+    n_jobs: int | None = None
+    """Number of threads or workers, counted as scikit-learn does."""
+    sessions: bool = False
+    """Whether ratings of one rater at one time are grouped, for moods."""
+    background: float | None = None
+    """Weight of pairs that were not observed; with it, there is a component of choices."""
+
+
+class Side(Protocol):
+    """The part of `hemf.model.side.Side` that an engine reads."""
+
+    @property
+    def layout(self) -> Layout:
+        """Coordinates of the rows' vectors."""
+
+    @property
+    def communities(self) -> Communities:
+        """Posterior of the communities."""
+
+    @property
+    def moments(self) -> Moments:
+        """Posterior moments of every row."""
+
+    @property
+    def membership(self) -> Array:
+        """q_i(d) of every row, (rows, D)."""
+
+    @property
+    def weights(self) -> Float64Array:
+        """E[τ_i] of every row."""
+
+    @property
+    def regression(self) -> Regression | None:
+        """Regression on features; None without."""
 
 
 class Model(Protocol):
@@ -124,18 +203,5 @@ class Engine(Protocol):
         """Components by name: `RATINGS`, and `CHOICES` where they are learnt."""
 
     @classmethod
-    def load(
-        cls,
-        ratings: Ratings,
-        *,
-        dtype: Storage,
-        n_jobs: int | None = None,
-        sessions: bool = False,
-        background: float | None = None,
-    ) -> Self:
-        """Return an engine that holds these ratings, standardised.
-
-        ``n_jobs`` is the number of threads or workers, counted as scikit-learn does. ``sessions``
-        groups ratings of one rater at one time, for moods. ``background`` is the weight of pairs
-        that were not observed; with it, there is a component of choices.
-        """
+    def load(cls, ratings: RatingTables, options: LoadOptions) -> Self:
+        """Return an engine that holds these ratings, standardised."""

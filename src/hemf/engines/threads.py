@@ -6,20 +6,26 @@ added in the order of the chunks: the result is the same, to the bit, for any nu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from hemf._checks import thread_count
 from hemf._typing import OTHER, Array, Float64Array, Int32Array, Int64Array, Storage
-from hemf.data.ratings import Ratings, Sparse
-from hemf.engines.base import CHOICES, RATINGS, HalfSweep, Model
+from hemf.data.ratings import Sparse
+from hemf.engines.base import (
+    CHOICES,
+    RATINGS,
+    HalfSweep,
+    LoadOptions,
+    Model,
+    RatingTables,
+    Rows,
+)
 from hemf.model.communities import Statistics
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, MoodSums
 from hemf.model.rows import pack, unpack
@@ -39,22 +45,23 @@ class Sessions:
     """Session of each rating, in the order of each side's table."""
 
     @classmethod
-    def of(cls, users: Sparse, times: Int64Array) -> Sessions:
+    def of(cls, users: Rows, times: Int64Array) -> Sessions:
         """Group ratings by rater and time; ``times`` are in the order of the users' table.
 
         >>> table = Sparse(np.array([0, 3]), np.array([0, 1, 2], np.int32), np.ones(3))
         >>> Sessions.of(table, np.array([5, 3, 5])).of_ratings["user"].tolist()
         [1, 0, 1]
         """
-        of_user = np.repeat(np.arange(users.n_rows), np.diff(users.indptr))
+        n_rows = users.indptr.size - 1
+        of_user = np.repeat(np.arange(n_rows), np.diff(users.indptr))
         order = np.lexsort((times, of_user))
         user, time = of_user[order], times[order]
         begins = np.ones(order.size, bool)
         begins[1:] = (user[1:] != user[:-1]) | (time[1:] != time[:-1])
         session = np.empty(order.size, np.int32)
         session[order] = np.cumsum(begins) - 1
-        indptr = np.zeros(users.n_rows + 1, np.int64)
-        np.cumsum(np.bincount(user[begins], minlength=users.n_rows), out=indptr[1:])
+        indptr = np.zeros(n_rows + 1, np.int64)
+        np.cumsum(np.bincount(user[begins], minlength=n_rows), out=indptr[1:])
         by_item = np.argsort(users.indices, kind="stable")
         return cls(indptr, time[begins], {"user": session, "item": session[by_item]})
 
@@ -257,32 +264,26 @@ class Threads:
     components: dict[str, EntriesInMemory]
 
     @classmethod
-    def load(
-        cls,
-        ratings: Ratings,
-        *,
-        dtype: Storage,
-        n_jobs: int | None = None,
-        sessions: bool = False,
-        background: float | None = None,
-    ) -> Self:
+    def load(cls, ratings: RatingTables, options: LoadOptions) -> Self:
         """Return an engine that holds these ratings, standardised.
 
+        >>> from hemf.data.ratings import Ratings
         >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
-        >>> Threads.load(ratings, dtype=np.float32).components["ratings"].row("item", 0)[1]
+        >>> engine = Threads.load(ratings, LoadOptions(np.float32))
+        >>> engine.components["ratings"].row("item", 0)[1]
         array([ 1., -1.])
         """
-        grouped = None
-        if sessions:
+        grouped, n_jobs = None, options.n_jobs
+        if options.sessions:
             assert ratings.timestamps is not None
             grouped = Sessions.of(ratings.by_user, ratings.timestamps)
-        engine = cls.of(standardised(ratings, dtype), sessions=grouped, n_jobs=n_jobs)
-        if background is not None:
+        engine = cls.of(standardised(ratings, options.dtype), sessions=grouped, n_jobs=n_jobs)
+        if options.background is not None:
             pairs = {
-                side: Sparse(table.indptr, table.indices, np.zeros(0, dtype))
+                side: Sparse(table.indptr, table.indices, np.zeros(0, options.dtype))
                 for side, table in (("user", ratings.by_user), ("item", ratings.by_item))
             }
-            engine.components[CHOICES] = EntriesInMemory(pairs, background, n_jobs=n_jobs)
+            engine.components[CHOICES] = EntriesInMemory(pairs, options.background, n_jobs=n_jobs)
         return engine
 
     @classmethod
@@ -297,15 +298,16 @@ class Threads:
         return cls({RATINGS: EntriesInMemory(tables, sessions=sessions, n_jobs=n_jobs)})
 
 
-def standardised(ratings: Ratings, dtype: Storage) -> dict[str, Sparse]:
+def standardised(ratings: RatingTables, dtype: Storage) -> dict[str, Sparse]:
     """Return the ratings of each side with mean 0 and scale 1.
 
+    >>> from hemf.data.ratings import Ratings
     >>> ratings = Ratings.from_any([("ann", "tea", 5), ("bob", "tea", 3)])
     >>> standardised(ratings, np.float32)["item"].values.tolist()
     [1.0, -1.0]
     """
 
-    def side(table: Sparse) -> Sparse:
+    def side(table: Rows) -> Sparse:
         # In float64: of large ratings that differ little, float32 would leave few digits.
         values = table.values.astype(np.float64)
         values -= ratings.mean
@@ -377,29 +379,3 @@ def chunk_bounds(indptr: Int64Array, order: int) -> Int64Array:
     cuts = np.unique(np.searchsorted(work, targets))
     cuts[0], cuts[-1] = 0, n_rows
     return cuts.astype(np.int64)
-
-
-def thread_count(n_jobs: int | None) -> int:
-    """Threads for ``n_jobs``, scikit-learn's way: None is all cores, -1 too.
-
-    >>> thread_count(3)
-    3
-    """
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    available = available or 1
-    if n_jobs is None:
-        return available
-    return n_jobs if n_jobs > 0 else max(1, available + 1 + n_jobs)
-
-
-@cache
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()  # finding the libraries takes milliseconds
-
-
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Limit BLAS to one thread."""
-    limits: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
-    return limits

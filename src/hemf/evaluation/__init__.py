@@ -18,6 +18,7 @@ from hemf.evaluation.distribution import (
     pit,
 )
 from hemf.evaluation.metrics import (
+    CurvePoint,
     PairedDifference,
     Summary,
     adjusted_rand_index,
@@ -27,7 +28,7 @@ from hemf.evaluation.metrics import (
     rmse,
     summarise,
 )
-from hemf.evaluation.prequential import CurvePoint, Prequential, stream_order, warm_start_size
+from hemf.evaluation.prequential import Prequential, stream_order, warm_start_size
 from hemf.evaluation.protocols import (
     PROTOCOLS,
     Splits,

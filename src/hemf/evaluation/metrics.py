@@ -200,3 +200,19 @@ def paired_difference(
     reach = float(student.ppf(0.975, n - 1)) * error
     p_value = float(2 * student.sf(abs(statistic), n - 1))
     return PairedDifference(mean, error, statistic, p_value, (mean - reach, mean + reach), n)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Errors of a learner at one position of the stream."""
+
+    ratings: int
+    """Ratings streamed so far."""
+    rmse: float
+    """Of the ratings since the previous point."""
+    running_rmse: float
+    """Of all ratings streamed so far."""
+    test_rmse: float | None = None
+    """On the test ratings, at every tenth of the stream."""
+    communities: tuple[int, int] | None = None
+    """Of users and of items, if the learner has any."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from hemf._typing import SIDES, AnyArray, Array, Float64Array, IdsLike, Int64Arr
 from hemf.data.vocabulary import CodedIds, factorise
 from hemf.errors import DataError, UnknownIdWarning
 from hemf.evaluation.choices import NextChoices
-from hemf.evaluation.metrics import rmse
+from hemf.evaluation.metrics import CurvePoint, rmse
 from hemf.evaluation.splits import Seed
 
 ORDERS = ("time", "file", "random")
@@ -46,22 +45,6 @@ class Learner(Protocol):
         self, ratings: tuple[IdsLike, ...], *, return_seconds: bool
     ) -> tuple[Array, Float64Array]:
         """Predict and learn ratings one by one; return the predictions and the seconds of each."""
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """Errors of a learner at one position of the stream."""
-
-    ratings: int
-    """Ratings streamed so far."""
-    rmse: float
-    """Of the ratings since the previous point."""
-    running_rmse: float
-    """Of all ratings streamed so far."""
-    test_rmse: float | None = None
-    """On the test ratings, at every tenth of the stream."""
-    communities: tuple[int, int] | None = None
-    """Of users and of items, if the learner has any."""
 
 
 def stream_order(

@@ -37,8 +37,6 @@ from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.misc.appdirs import AppDirs
 
-from hemf.errors import CacheWarning, warn_caller
-
 MAGIC = b"hemf kernel 1\n"
 STALE_SECONDS = 3600  # a temporary file of this age is of a process that was killed
 
@@ -87,15 +85,20 @@ def folders() -> list[Path]:
 
 
 def warn_if_not_written() -> None:
-    """Warn, once in a process, that kernels were compiled and could not be kept."""
+    """Warn, once in a process, that kernels were compiled and could not be kept.
+
+    This is logged, as kernels import nothing but each other; `hemf.errors.KernelWarnings` makes it
+    a warning.
+    """
     global _warned
     if _failed and not _warned:
         _warned = True
         places = ", ".join(map(str, folders()))
-        warn_caller(
-            f"compiled kernels cannot be kept in any of {places} ({_failed[0].strerror}); every "
-            "process compiles them again. Set NUMBA_CACHE_DIR to a writable folder.",
-            CacheWarning,
+        _log.warning(
+            "compiled kernels cannot be kept in any of %s (%s); every process compiles them again. "
+            "Set NUMBA_CACHE_DIR to a writable folder.",
+            places,
+            _failed[0].strerror,
         )
 
 

@@ -26,8 +26,8 @@ from hemf.kernels.products import expected_error
 from hemf.kernels.record import (
     add_coefficients,
     evict,
-    find,
     listed_at,
+    recall_all,
     record,
     session_at,
     sum_up,
@@ -58,8 +58,6 @@ from hemf.kernels.structures import (
     refer,
 )
 
-BATCH = ("recall_all", "record_all", "refresh_all", "contribute_all")
-"""Kernels that adopt a fit and learn a batch."""
 STREAK = 64
 """Ratings that a user may give in a row before their history is read again."""
 
@@ -104,17 +102,6 @@ def record_all(
         else:
             rating = Rating(i, j, code, previous, session)
             is_new[k] = record(own, other, rules, forgetting, rating, n_other, memory)
-
-
-@kernel
-def recall_all(
-    user_rows: Int64Array, item_rows: Int64Array, users: Rows, previous: Int64Array
-) -> None:
-    """Write the code that each pair has in the history, where it has one."""
-    for k in range(user_rows.size):
-        position = find(users.start, users.length, users.other, user_rows[k], item_rows[k])
-        if position >= 0:
-            previous[k] = users.code[position]
 
 
 @kernel
@@ -313,7 +300,11 @@ def due(own: Rows, shared: Shared, other_shared: Shared, i: int) -> bool:
     return changed or own.pending[i] > shared.pending_share * own.count[i]
 
 
+BATCH = recall_all, record_all, refresh_all, contribute_all
+"""Kernels that adopt a fit and learn a batch."""
+
+
 def compile_batch() -> None:
     """Compile the kernels of a `BATCH` that are not in the cache yet."""
-    for name in BATCH:
-        globals()[name].compiled(np.float32)
+    for each in BATCH:
+        each.compiled(np.float32)

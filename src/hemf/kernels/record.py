@@ -435,3 +435,14 @@ def gather(
         copy_entries(halves, width * start[i], new_halves, width * new_start[i], width * length[i])
         if session.size > 0:
             copy_entries(session, start[i], new_session, new_start[i], length[i])
+
+
+@kernel
+def recall_all(
+    user_rows: Int64Array, item_rows: Int64Array, users: Rows, previous: Int64Array
+) -> None:
+    """Write the code that each pair has in the history, where it has one."""
+    for k in range(user_rows.size):
+        position = find(users.start, users.length, users.other, user_rows[k], item_rows[k])
+        if position >= 0:
+            previous[k] = users.code[position]

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from hemf._typing import SIDES, Float64Array, Int64Array
-from hemf.batch.sweep import CHANCE_RATINGS, FACTOR_START, FACTOR_VARIANCE, clear_directions
+from hemf.batch.fit import CHANCE_RATINGS, FACTOR_START, FACTOR_VARIANCE, clear_directions
 from hemf.data.ratings import Sparse
 from hemf.engines.threads import scaled_residuals
 from hemf.model.rows import lower_triangle, pair_moments

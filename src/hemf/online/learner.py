@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from hemf._checks import check_range, check_rng
+from hemf._checks import check_range, check_rng, one_blas_thread
 from hemf._options import (
     ALL,
     FitOptions,
@@ -21,11 +21,10 @@ from hemf._options import (
     online_options,
 )
 from hemf._typing import SIDES, Array, Float64Array, Int64Array
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.data.ratings import Ratings, read_in_order, resolve_duplicates
 from hemf.data.sources import Columns, read_columns
 from hemf.data.vocabulary import CodedIds, Vocabulary
-from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, ParameterError, StreamWarning, warn_caller
 from hemf.model.state import FittedModel, GivenFeatures
 from hemf.online import jumps, start, updates

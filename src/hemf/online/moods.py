@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hemf._arrays import with_room
 from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
+from hemf.data.vocabulary import with_room
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods, mood_at
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from hemf._arrays import RatingBook
 from hemf._checks import rating_text
 from hemf._typing import SIDES, Array, Int64Array
 from hemf.data.ratings import Ratings, pairs_from_any, read_in_order
-from hemf.data.vocabulary import CodedIds, Vocabulary, as_array
+from hemf.data.vocabulary import CodedIds, RatingBook, Vocabulary, as_array
 from hemf.errors import DataError, OutlierWarning, warn_caller
 from hemf.model.state import FittedModel, given_at_fit
 from hemf.online.clocks import is_far

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from hemf._arrays import RatingBook
-from hemf._checks import available_bytes
+from hemf._checks import available_bytes, one_blas_thread
 from hemf._options import ALL, MAX_PARTS, FitOptions, OnlineOptions
 from hemf._typing import OTHER, SIDES, AnyArray, Int32Array, Int64Array
-from hemf.batch.sweep import BatchState, learn_noise, start_side, start_state, update_side
+from hemf.batch.fit import BatchState, learn_noise, start_side, start_state, update_side
 from hemf.data.ratings import Ratings, Sparse
-from hemf.data.vocabulary import Vocabulary
-from hemf.engines.threads import Sessions, Threads, one_blas_thread
+from hemf.data.vocabulary import RatingBook, Vocabulary
+from hemf.engines.threads import Sessions, Threads
 from hemf.model.regression import Design, given_part, implicit_blocks
-from hemf.model.rows import pack
+from hemf.model.rows import pack, pair_moments
 from hemf.online.clocks import Clocks, ObservedRange
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
@@ -26,9 +26,8 @@ from hemf.online.state import (
     add_rows,
     average_effects,
     backup_moods,
-    is_ready,
-    kernel,
-    make_ready,
+    compiled,
+    feature_tables,
     note_refreshed,
     pair,
     postpone_regression,
@@ -38,7 +37,10 @@ from hemf.online.state import (
     widen,
     write_effects,
 )
-from hemf.online.store import History, RowStore, feature_tables, row_of_each
+from hemf.online.store import History, RowStore, copy_rows_kernel, row_of_each
+
+if TYPE_CHECKING:
+    from hemf.kernels.compile import Kernel
 
 Tables: TypeAlias = dict[str, tuple[AnyArray, ...]]
 """Each side's indptr, indices and codes, oldest first, and sessions where there are moods."""
@@ -76,6 +78,35 @@ def prepare(
         return None
     make_ready(ready.state)
     return ready
+
+
+def batch_kernels(options: OnlineOptions) -> list[Kernel]:
+    """Return the kernels that adopt a fit and learn a batch."""
+    from hemf.kernels import online as kernels
+    from hemf.kernels.record import recall_all
+
+    found = [kernels.contribute_all, kernels.record_all, kernels.refresh_all]
+    if options.window == 0:
+        return [*found, kernels.sum_up_all]
+    found.append(recall_all)
+    return [*found, kernels.sum_up_all, kernels.evict_all] if options.window > 0 else found
+
+
+def is_ready(options: OnlineOptions, dtype: npt.DTypeLike) -> bool:
+    """Whether the kernels that learn a batch have been compiled on this machine before."""
+    return all(kernel.is_ready(dtype) for kernel in batch_kernels(options))
+
+
+def make_ready(state: OnlineState) -> None:
+    """Load the kernels that learn a batch, which takes longer than to learn one."""
+    for kernel in batch_kernels(state.options):
+        compiled(state, kernel)
+    nothing = np.empty(0, np.int64)
+    left, right = (state.stores[name].moments for name in OTHER)
+    pair_moments(left, right, nothing, nothing, variance=True)
+    for store in state.stores.values():
+        store.history.reserve(nothing, nothing)
+    copy_rows_kernel()
 
 
 def _online_bytes(fitted: BatchState) -> int:
@@ -154,7 +185,7 @@ def take_over(
             sums=options.window != ALL and not buffered,
             communities=side.n_communities,
             most=options.max_parts,
-            tables=feature_tables(batch.sides, name),
+            tables=feature_tables(side.regression, batch.sides[OTHER[name]].regression),
         )
         store.scatter = np.zeros((side.statistics.scatter.shape[0], store.scatter.shape[1]))
         store.reserve(2 * side.n_rows)  # memory is taken as rows come, and nothing is copied then
@@ -222,10 +253,12 @@ def finish(state: OnlineState) -> OnlineState:
 
 def record_parts(state: OnlineState, name: str) -> None:
     """Compute the contributions of a side's rows to their communities; no row changes."""
+    from hemf.kernels.online import contribute_all
+
     store, common = state.stores[name], shared(state, name)
     own, other = pair(state, name)
     memory = store.scratch(own, common)
-    kernel(state, "contribute_all")(own, other, common, rules(state), memory)
+    compiled(state, contribute_all)(own, other, common, rules(state), memory)
     state.sides[name].statistics = store.statistics
 
 
@@ -257,6 +290,7 @@ def evict_all(state: OnlineState) -> None:
 
 
 def _evict_all(state: OnlineState) -> None:
+    from hemf.kernels.online import sum_up_all
     from hemf.kernels.structures import Batch
 
     none = np.zeros(0, np.int64)
@@ -281,7 +315,7 @@ def _evict_all(state: OnlineState) -> None:
             None if own is None else own[~gone],
         )
         state.even_codes()
-        kernel(state, "sum_up_all")(
+        compiled(state, sum_up_all)(
             Batch(
                 rows[name][gone].astype(np.int64), indices[gone].astype(np.int64),
                 codes[gone].astype(np.int64), none,

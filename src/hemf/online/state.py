@@ -14,10 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from hemf._arrays import RatingBook
 from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import (
     OTHER,
@@ -30,12 +28,12 @@ from hemf._typing import (
     Int64Array,
 )
 from hemf.data.ratings import Ratings, average_duplicates
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import RatingBook, Vocabulary
 from hemf.model.communities import Prior, ratings_term
 from hemf.model.moods import ROUNDS, MoodSums, learn_mood_prior
-from hemf.model.regression import Regression, UnknownFeatures
+from hemf.model.regression import RATED, Regression, UnknownFeatures
 from hemf.model.rows import Moments, NoiseScales, lower_triangle, pair_moments
-from hemf.model.side import OnlineShift, Side, bound_terms, newcomer_moments
+from hemf.model.side import OnlineShift, Side, bound_terms, expected_row, newcomer_moments
 from hemf.online.clocks import Clocks, ObservedRange, Outlier, Watch
 from hemf.online.features import RowFeatures, variance_solver
 from hemf.online.journal import Journal, content_of, generator_state, mappings_of, rows_of
@@ -48,12 +46,11 @@ from hemf.online.store import (
     WHOLE,
     Kernel,
     RowStore,
-    community_arguments,
-    copy_rows_kernel,
     distinct,
 )
 
 if TYPE_CHECKING:
+    from hemf.kernels import compile as compiling
     from hemf.kernels.structures import Rows, Rules, Sessions, Shared
 
 
@@ -497,45 +494,16 @@ def set_newcomers(state: OnlineState, name: str) -> None:
 # -- arguments of kernels: `hemf.kernels.structures` ---------------------------------------------
 
 
-def kernel(state: OnlineState, called: str) -> Kernel:
+def compiled(state: OnlineState, kernel: compiling.Kernel) -> Kernel:
     """Return a kernel for the storage of a state."""
     store = state.stores["user"]
-    return _compiled(called, store.mean.dtype, store.history.code.dtype)
+    return _compiled(kernel, store.mean.dtype, store.history.code.dtype)
 
 
 @cache
-def _compiled(called: str, dtype: np.dtype[Any], codes: np.dtype[Any]) -> Kernel:
-    from hemf.kernels import online
-
-    found: Kernel = getattr(online, called).compiled(dtype, codes)
+def _compiled(kernel: compiling.Kernel, dtype: np.dtype[Any], codes: np.dtype[Any]) -> Kernel:
+    found: Kernel = kernel.compiled(dtype, codes)
     return found
-
-
-def batch_kernels(options: OnlineOptions) -> list[str]:
-    """Return the names of the kernels that adopt a fit and learn a batch."""
-    always = ["contribute_all", "record_all", "refresh_all"]
-    if options.window == 0:
-        return [*always, "sum_up_all"]
-    return [*always, "recall_all", *(["sum_up_all", "evict_all"] if options.window > 0 else [])]
-
-
-def is_ready(options: OnlineOptions, dtype: npt.DTypeLike) -> bool:
-    """Whether the kernels that learn a batch have been compiled on this machine before."""
-    from hemf.kernels import online
-
-    return all(getattr(online, called).is_ready(dtype) for called in batch_kernels(options))
-
-
-def make_ready(state: OnlineState) -> None:
-    """Load the kernels that learn a batch, which takes longer than to learn one."""
-    for called in batch_kernels(state.options):
-        kernel(state, called)
-    nothing = np.empty(0, np.int64)
-    left, right = (state.stores[name].moments for name in OTHER)
-    pair_moments(left, right, nothing, nothing, variance=True)
-    for store in state.stores.values():
-        store.history.reserve(nothing, nothing)
-    copy_rows_kernel()
 
 
 def pair(state: OnlineState, name: str) -> tuple[Rows, Rows]:
@@ -573,6 +541,27 @@ def pending_share(state: OnlineState, name: str) -> float:
     if state.options.thorough:
         return 0.0
     return PENDING_SHARE[name] * (UNLISTED if state.window == 0 else 1.0)
+
+
+def community_arguments(side: Side) -> dict[str, Any]:
+    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
+    communities, scales = side.communities, side.noise_scales
+    blocks = None if side.regression is None else side.regression.coefficient_blocks
+    logs = None if blocks is None else blocks.logs
+    is_one = communities.count == 1  # of which every row is a member
+    return {
+        "precision": np.ascontiguousarray(communities.precision),
+        "natural_mean": np.ascontiguousarray(communities.natural_mean),
+        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
+        "free": side.layout.free,
+        "pinned": side.layout.pinned,
+        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
+        "expected": expected_row(communities, side.layout),
+        "count_coefficients": np.zeros((0, side.layout.order))
+        if blocks is None or logs is None
+        else np.ascontiguousarray(blocks.count_coefficients),
+        "logs": np.zeros(0) if logs is None else logs.array,
+    }
 
 
 def shared(state: OnlineState, name: str) -> Shared:
@@ -682,9 +671,11 @@ def recall(
     Where a pair may be listed several times, it is that of a rating of these ``values``. They are
     compared in float32 too, in which ratings may have been given or kept.
     """
+    from hemf.kernels.record import recall_all
+
     codes = np.full(users.size, -1, np.int64)
     store = state.stores["user"]
-    kernel(state, "recall_all")(users, items, store.rows(), codes)
+    compiled(state, recall_all)(users, items, store.rows(), codes)
     if state.options.counts_repeats and values is not None:
         for k in np.flatnonzero(codes >= 0):
             others, listed = store.history.row(int(users[k]))
@@ -696,6 +687,16 @@ def recall(
 
 
 # -- features and moods ----------------------------------------------------------------------------
+
+
+def feature_tables(own: Regression | None, other: Regression | None) -> list[str]:
+    """Return which tables of a side's rows the regressions of the two sides need."""
+    tables = [] if own is None else ["shift", "base"]
+    if own is not None and RATED in own.design.names:
+        tables.append("coefficient_sum")
+    if other is not None and RATED in other.design.names:
+        tables.append("coefficients")
+    return tables
 
 
 def write_effects(state: OnlineState, name: str, regression: Regression) -> None:

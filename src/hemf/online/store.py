@@ -1,7 +1,7 @@
 """Data of online learning: the ratings and rows of each side.
 
 A rating takes 12 bytes: on each side 4 for the row of the other side and 2 for its code, the
-position of its value in a `hemf._arrays.RatingBook`. With more than 65,536 different values
+position of its value in a `hemf.data.vocabulary.RatingBook`. With more than 65,536 different values
 codes take 4 bytes. Where raters have moods, each side also holds the number of the rating's
 session, 4 bytes.
 """
@@ -16,13 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hemf._arrays import with_room
-from hemf._options import MAX_PARTS
-from hemf._typing import OTHER, AnyArray, Array, Float64Array, Int32Array, Int64Array
+from hemf._typing import AnyArray, Array, Float64Array, Int32Array, Int64Array
 from hemf.model.communities import Statistics
-from hemf.model.regression import RATED
 from hemf.model.rows import Layout, Moments, NoiseScales, lower_triangle, pack
-from hemf.model.side import Side, expected_row
 
 if TYPE_CHECKING:
     from hemf.kernels.structures import Outer, Pools, Rows, Scratch, Shared
@@ -345,17 +341,6 @@ def empty_rows(
     }
 
 
-def feature_tables(sides: dict[str, Side], name: str) -> list[str]:
-    """Return which tables of a side's rows features need."""
-    own, other = sides[name].regression, sides[OTHER[name]].regression
-    tables = [] if own is None else ["shift", "base"]
-    if own is not None and RATED in own.design.names:
-        tables.append("coefficient_sum")
-    if other is not None and RATED in other.design.names:
-        tables.append("coefficients")
-    return tables
-
-
 class ChangeLog(Protocol):
     """Where rows are copied to before they change: `hemf.online.journal.Journal`."""
 
@@ -411,7 +396,7 @@ class RowStore:
         *,
         sums: bool,
         communities: int = 1,
-        most: int = MAX_PARTS,
+        most: int = 1,
         tables: Collection[str] = (),
     ) -> None:
         self.layout = layout
@@ -527,8 +512,12 @@ class RowStore:
             self._grow(n)
 
     def _grow(self, room: int) -> None:
-        arrays = self._arrays.items()
-        self._replace({name: with_room(array, self.n_rows, room) for name, array in arrays})
+        room, n = max(room, 2 * self.room, MIN_ROOM), self.n_rows
+        grown = {}
+        for name, array in self._arrays.items():
+            grown[name] = np.zeros((room, *array.shape[1:]), array.dtype)
+            grown[name][:n] = array[:n]
+        self._replace(grown)
 
     def _replace(self, arrays: RowArrays, n_rows: int | None = None) -> None:
         """Replace some of the arrays in one step that nothing can interrupt."""
@@ -702,27 +691,6 @@ class RowStore:
                 else:
                     np.add.at(scatter, listed[there], part[:, 1 + order :])
         self.first[:], self.scatter[:] = first, scatter
-
-
-def community_arguments(side: Side) -> dict[str, Any]:
-    """Return a side's communities, by their names in `hemf.kernels.structures.Shared`."""
-    communities, scales = side.communities, side.noise_scales
-    blocks = None if side.regression is None else side.regression.coefficient_blocks
-    logs = None if blocks is None else blocks.logs
-    is_one = communities.count == 1  # of which every row is a member
-    return {
-        "precision": np.ascontiguousarray(communities.precision),
-        "natural_mean": np.ascontiguousarray(communities.natural_mean),
-        "log_weight": np.zeros(1) if is_one else np.ascontiguousarray(communities.log_weight),
-        "free": side.layout.free,
-        "pinned": side.layout.pinned,
-        "prior_shape": 0.0 if scales is None else float(scales.prior_shape),
-        "expected": expected_row(communities, side.layout),
-        "count_coefficients": np.zeros((0, side.layout.order))
-        if blocks is None or logs is None
-        else np.ascontiguousarray(blocks.count_coefficients),
-        "logs": np.zeros(0) if logs is None else logs.array,
-    }
 
 
 @cache

@@ -71,6 +71,7 @@ def apply_batch(
     A code of -1 removes the ``previous`` one. All pairs are different. ``times`` are needed where
     there are moods.
     """
+    from hemf.kernels import online as kernels
     from hemf.kernels.structures import Batch
 
     rows = {"user": users, "item": items}
@@ -95,7 +96,7 @@ def apply_batch(
     for name in SIDES:
         other = OTHER[name]
         arguments = own[name], own[other], rules(state)
-        online.kernel(state, "record_all")(
+        online.compiled(state, kernels.record_all)(
             Batch(rows[name], rows[other], codes, previous, sessions.now), *arguments,
             state.options.forgetting[name], is_new, state.stores["user"].outer(),
         )  # fmt: skip
@@ -131,6 +132,7 @@ def apply_stream(
     times: Int64Array | None = None,
 ) -> tuple[Float64Array, Int64Array]:
     """Learn ratings one after the other; return the forecast of each, and its ticks."""
+    from hemf.kernels import online as kernels
     from hemf.kernels.structures import Stream
 
     when = np.zeros(0, np.int64) if times is None else times
@@ -142,7 +144,7 @@ def apply_stream(
     begun = {name: store.refreshes for name, store in state.stores.items()}
     rows = {name: state.stores[name].rows() for name in SIDES}
     common = {name: online.shared(state, name) for name in SIDES}
-    online.kernel(state, "stream")(
+    online.compiled(state, kernels.stream)(
         Stream(users, items, codes, when, forecasts, errors, ticks), rows["user"], rows["item"],
         common["user"], common["item"], rules(state),
         *(state.stores[name].scratch(rows[name], common[name]) for name in SIDES),
@@ -167,9 +169,11 @@ def apply_stream(
 
 def evict(state: OnlineState, added: dict[str, tuple[Int64Array, Int64Array]]) -> None:
     """Evict ratings that are replaced by newer ones, and add them to the sums."""
+    from hemf.kernels import online as kernels
+
     for name in SIDES:
         online.backup_evicted(state, name, *added[name])
-        online.kernel(state, "evict_all")(
+        online.compiled(state, kernels.evict_all)(
             *added[name], *pair(state, name), rules(state),
             state.options.forgetting[name], state.options.forgetting[OTHER[name]],
             state.stores["user"].outer(),
@@ -371,11 +375,13 @@ def refresh_rows(
     state: OnlineState, name: str, rows: Int64Array, learn: bool, arguments: Arguments | None
 ) -> None:
     """Bring these rows to their optimum, and learn the noise scales if they are due."""
+    from hemf.kernels import online as kernels
+
     backup_rows(state, name, rows, REFRESHED)
     own, other, settings = arguments or (*pair(state, name), rules(state))
     common = online.shared(state, name)
     memory = state.stores[name].scratch(own, common)
-    online.kernel(state, "refresh_all")(rows, own, other, common, settings, memory)
+    online.compiled(state, kernels.refresh_all)(rows, own, other, common, settings, memory)
     store = state.stores[name]
     online.note_refreshed(state, name, rows)
     if learn and state.clocks.due("prior", name):

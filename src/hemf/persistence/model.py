@@ -45,11 +45,11 @@ from hemf._files import (
 )
 from hemf._typing import OTHER, SIDES, AnyArray, DistinctIds, Int64Array
 from hemf.batch.callbacks import SweepReport
-from hemf.batch.sweep import BatchState
+from hemf.batch.fit import BatchState
 from hemf.data.ratings import Ratings, Sparse, transpose
 from hemf.data.vocabulary import CodedIds, Vocabulary
 from hemf.engines import ENGINES
-from hemf.engines.base import CHOICES, RATINGS, Engine
+from hemf.engines.base import CHOICES, RATINGS, Engine, LoadOptions
 from hemf.errors import ModelFileError, ParameterError, file_error
 from hemf.model.links import Links
 from hemf.model.moods import MoodPosterior, MoodPrior, Moods
@@ -336,13 +336,13 @@ def _fit_of(parts: _Parts, archive: Archive, manifest: Form) -> Fit:
         learner = Learner(state, users, items)
     else:
         chosen: type[Engine] = resolve_name(ENGINES["threads"])
-        engine = chosen.load(
-            ratings,
+        options = LoadOptions(
             dtype=parts.sides["user"].moments.mean.dtype.type,
             n_jobs=decoded(manifest["params"]["n_jobs"]),
             sessions=parts.moods is not None,
             background=None if parts.choices is None else parts.choices.background,
         )
+        engine = chosen.load(ratings, options)
         state = BatchState(sides=parts.sides, engine=engine, **parts.plain)
         if parts.moods is not None:
             moods = state.ratings.start_moods()

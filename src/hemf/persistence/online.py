@@ -9,7 +9,6 @@ from dataclasses import astuple, fields
 import numpy as np
 from scipy.sparse import csr_array
 
-from hemf._arrays import RatingBook
 from hemf._checks import LARGEST, check_array, is_bounded, is_covariance, is_inside, require
 from hemf._files import (
     Archive,
@@ -26,7 +25,7 @@ from hemf._options import ALL, FitOptions, OnlineOptions
 from hemf._typing import OTHER, SIDES, AnyArray, Int64Array
 from hemf.data.features import FeatureEncoder, LabelBlock, NumberBlock
 from hemf.data.sources import downcast
-from hemf.data.vocabulary import Vocabulary
+from hemf.data.vocabulary import RatingBook, Vocabulary
 from hemf.errors import ParameterError
 from hemf.model.moods import MoodPrior
 from hemf.model.regression import UnknownFeatures, given_part
@@ -35,8 +34,8 @@ from hemf.model.state import GivenFeatures
 from hemf.online.clocks import Clocks, Outlier, Watch
 from hemf.online.features import RowFeatures
 from hemf.online.moods import OnlineMoods
-from hemf.online.state import OnlineState
-from hemf.online.store import ALL_ARRAYS, History, RowStore, empty_rows, feature_tables
+from hemf.online.state import OnlineState, feature_tables
+from hemf.online.store import ALL_ARRAYS, History, RowStore, empty_rows
 
 _OF_SIDE = ("mean", "second", "membership", "shape", "rate")
 _OWN = tuple(name for name in ALL_ARRAYS if name not in _OF_SIDE)
@@ -200,7 +199,8 @@ def _list_the_same(stores: dict[str, RowStore]) -> bool:
 
 def _restore_store(form: Form, name: str, sides: dict[str, Side], archive: Archive) -> RowStore:
     """Return the rows of a side, without their history."""
-    side, sums, tables = sides[name], bool(form["sums"]), feature_tables(sides, name)
+    side, sums = sides[name], bool(form["sums"])
+    tables = feature_tables(side.regression, sides[OTHER[name]].regression)
     n, dtype, scales = side.n_rows, side.moments.mean.dtype, side.noise_scales
     own = {what: archive.array(f"online/{name}/{what}.npy") for what in (*_OWN, *_STATISTICS)}
     statistics = {what: own.pop(what) for what in _STATISTICS}

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hemf._checks import check_rng
+from hemf._checks import check_rng, one_blas_thread
 from hemf._typing import BoolArray, Float64Array, IdsLike, Int64Array
-from hemf.engines.threads import one_blas_thread
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.state import FittedModel
 from hemf.queries.diversity import CANDIDATES, diversified

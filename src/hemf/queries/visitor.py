@@ -26,7 +26,8 @@ from hemf.model.side import Side, newcomer_moments
 from hemf.model.state import FittedModel, given_at_fit
 from hemf.online.journal import ModelHolder
 from hemf.online.record import Fit
-from hemf.online.store import RowStore, community_arguments
+from hemf.online.state import community_arguments
+from hemf.online.store import RowStore
 
 HUGE = 1e38  # ratings beyond may be beyond float32
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hemf._files import atomic_write
+from hemf._typing import AnyArray
 from hemf.data.ratings import Ratings
 from hemf.errors import HistoryWarning, ParameterError
 from hemf.evaluation.distribution import Calibration, is_scale, judge
+from hemf.evaluation.metrics import CurvePoint
 from hemf.evaluation.metrics import rmse as rmse_of
-from hemf.evaluation.prequential import CurvePoint
 from hemf.evaluation.ranking import RankingMetrics
 from hemf.model.state import FittedModel
 from hemf.online.record import Fit
 from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view
 from hemf.queries.predict import levels, predict, predict_distribution
-from hemf.queries.recommend import recommend
 from hemf.report import plots
 from hemf.report.page import (
     Markup,
@@ -44,10 +44,17 @@ if TYPE_CHECKING:
 
 
 MAX_JUDGED = 200_000  # ratings that errors and intervals are measured on
-RECOMMENDED = 10
+FAVOURITES = 10  # items
 NAMED = 5  # examples of a community
 NO_RATINGS = "it takes ratings, and none of those that were learnt are kept."
 NO_SWEEPS = "it shows the sweeps of a fit, and this model has learnt online from the beginning."
+
+
+class Example(NamedTuple):
+    """A user, and the items that are recommended to them."""
+
+    user: Hashable
+    items: AnyArray
 
 
 def write_report(
@@ -57,15 +64,13 @@ def write_report(
     *,
     title: str,
     held_out: Ratings | None,
-    example_user: Hashable,
+    example: Example,
     facts: Mapping[str, str],
 ) -> None:
     """Write a report on what was learnt; see `hemf.HeMF.report`."""
     model = fit.model
     seen = _judged(model, model.ratings) if model.ratings.n_ratings else None
     unseen = None if held_out is None else _judged(model, held_out)
-    if example_user is None:
-        example_user = model.record.users.ids[int(np.argmax(model.state.counts["user"]))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HistoryWarning)  # the report itself says what is missing
         html = page(
@@ -76,7 +81,7 @@ def write_report(
                 section("Learning", _learning(fit, unseen)),
                 section("Communities", _communities(fit)),
                 section("How sure", _certainty(model, seen, unseen)),
-                section("Recommendations", _recommendations(model, example_user)),
+                section("Recommendations", _recommendations(model, example)),
             ],
         )
     with atomic_write(path) as fresh:
@@ -263,19 +268,8 @@ def _certainty(model: FittedModel, seen: _Judgement | None, unseen: _Judgement |
     return calibration_cards(seen.found, "training", caution + _gap(model))
 
 
-def _recommendations(model: FittedModel, user: Hashable) -> list[str]:
-    items, _ = recommend(
-        model,
-        user,
-        RECOMMENDED,
-        exclude_seen=True,
-        strategy="mean",
-        exploration=1.0,
-        items=None,
-        diversity=0.0,
-        return_known=False,
-        rng=None,
-    )
+def _recommendations(model: FittedModel, example: Example) -> list[str]:
+    user, items = example
     name = isolated(user) if isinstance(user, str) else f"user {isolated(user)}"
     cards = []
     if len(items):
@@ -305,7 +299,7 @@ def _favourites(model: FittedModel, user: Hashable, title: str) -> str:
     given = int(model.state.counts["user"][row])
     if given and not seen.size:
         return _missing(title, NO_RATINGS)
-    best = np.argsort(-values, kind="stable")[:RECOMMENDED]
+    best = np.argsort(-values, kind="stable")[:FAVOURITES]
     favourites = [[ratings.items.ids[seen[place]], f"{values[place]:g}"] for place in best]
     kept = "" if seen.size == given else f" that are kept, of {given:,} learnt"
     text = f"Of {seen.size:,} ratings{kept}."

@@ -16,15 +16,15 @@ from hemf._checks import (
     check_int,
     check_n_jobs,
     format_bytes,
+    one_blas_thread,
     resolve_rating_range,
+    thread_count,
 )
 from hemf._typing import AnyArray, Array, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.baselines.base import Estimator, Progress, RatingRange, Trained, parameter, rated_ids
-from hemf.batch.inputs import validation_pairs, warn_of_equal
 from hemf.data.pairs import Pairs
-from hemf.data.ratings import Ratings
+from hemf.data.ratings import Ratings, validation_pairs, warn_of_equal
 from hemf.data.sources import ColumnChoice
-from hemf.engines.threads import one_blas_thread, thread_count
 from hemf.errors import ParameterError
 from hemf.evaluation.distribution import Predictive
 

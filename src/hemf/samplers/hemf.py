@@ -22,8 +22,8 @@ from hemf._typing import (
     RatingsLike,
 )
 from hemf.baselines.base import Callbacks, Progress, parameter
+from hemf.batch.fit import NOISE_START, BatchState
 from hemf.batch.inputs import regression_bytes
-from hemf.batch.sweep import NOISE_START, BatchState
 from hemf.data.pairs import Pairs
 from hemf.data.ratings import Ratings, Sparse
 from hemf.data.sources import ColumnChoice
