@@ -227,14 +227,14 @@ class HeMF(Parametrised):
             before = self._holder.content
             model = FittedModel(
                 components=components,
+                relevance=relevance,
+                links=links,
                 record=TrainingRecord(train),
                 mean=train.mean,
                 scale=train.scale,
                 rating_range=given.rating_range,
                 coupled=options.coupled,
                 features=given.features,
-                relevance=relevance,
-                links=links,
                 held_out=given.held_out,
                 version=1 if before is None else before.model.version + 1,
             )

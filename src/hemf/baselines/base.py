@@ -7,11 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from hemf._checks import Parametrised, check_bool, check_choice, check_range, check_rating_range
+from hemf._checks import (
+    Parametrised,
+    check_bool,
+    check_callables,
+    check_choice,
+    check_range,
+    check_rating_range,
+)
 from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int32Array, RatingsLike
 from hemf.data.pairs import KnownIds, Pairs, find_pairs
 from hemf.data.ratings import Ratings, drop_unrated_ids, pairs_from_any
@@ -262,6 +269,28 @@ class Baseline(Estimator[State, EpochReport]):
     @abstractmethod
     def _expected(self, pairs: Pairs) -> Float64Array:
         """Return the expected rating of each pair of rows."""
+
+
+class Direct(Estimator[State, EpochReport]):
+    """Base class of models that learn from ratings alone."""
+
+    def fit(
+        self,
+        ratings: RatingsLike,
+        y: RatingsLike = None,
+        *,
+        columns: ColumnChoice = None,
+        callbacks: Callbacks[EpochReport] = (),
+    ) -> Self:
+        """Fit to ratings, anything that `Ratings.from_any` reads; see `SGD.fit`."""
+        self.check_parameters()
+        callbacks = check_callables("callbacks", callbacks)
+        self._learn(self._read(ratings, y, columns), callbacks)
+        return self
+
+    @abstractmethod
+    def _learn(self, data: Ratings, callbacks: Callbacks[EpochReport]) -> None:
+        """Set ``state_`` and ``history_``."""
 
 
 def drop_unrated(data: Ratings) -> Ratings:

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from hemf._checks import (
     available_bytes,
-    check_callables,
     check_number,
     format_bytes,
     one_blas_thread,
 )
-from hemf._typing import Float32Array, Float64Array, Int32Array, Int64Array, RatingsLike
+from hemf._typing import Float32Array, Float64Array, Int32Array, Int64Array
 from hemf.baselines.base import (
     Callbacks,
+    Direct,
     EpochReport,
-    Estimator,
     RatingRange,
     Trained,
     parameter,
     rated_ids,
 )
-from hemf.data.sources import ColumnChoice
+from hemf.data.ratings import Ratings
 from hemf.errors import DataError
 from hemf.model.links import item_weights, weight_bytes
-
-
-def check_level(name: str, level: object) -> None:
-    """Check a rating, or None."""
-    if level is not None:
-        check_number(name, level, low=-np.finfo(float).max, high=np.finfo(float).max)
 
 
 @dataclass(frozen=True)
@@ -48,16 +40,23 @@ class ItemWeights(Trained):
     """B, a column for each item with choices; the diagonal is 0."""
 
 
+def check_level(name: str, level: object) -> None:
+    """Check a rating, or None."""
+    if level is not None:
+        check_number(name, level, low=-np.finfo(float).max, high=np.finfo(float).max)
+
+
 # docs/model.md#ease
 @dataclass(kw_only=True, repr=False, eq=False)
-class EASE(Estimator[ItemWeights, EpochReport]):
+class EASE(Direct[ItemWeights]):
     """Ranks items by ridge regression of every item's choices on those of all other items.
 
     min_B ‖X - XB‖² + λ‖B‖²  with B_jj = 0:   B = I - P / diag(P),  P = (XᵀX + λI)⁻¹
 
     X is 1 where a user chose an item and 0 elsewhere; the values of ratings count only for
     ``level``. It ranks, and does not predict ratings. Memory and time grow with the square and the
-    cube of the number of items: 13,000 items take 2.1 GB.
+    cube of the number of items: 13,000 items take 2.1 GB. The solution has a closed form: there are
+    no epochs, and callbacks are not called.
 
     Parameters
     ----------
@@ -87,21 +86,7 @@ class EASE(Estimator[ItemWeights, EpochReport]):
     level: float | None = parameter(None, check_level)
     duplicates: str = "last"
 
-    def fit(
-        self,
-        ratings: RatingsLike,
-        y: RatingsLike = None,
-        *,
-        columns: ColumnChoice = None,
-        callbacks: Callbacks[EpochReport] = (),
-    ) -> Self:
-        """Fit to ratings, anything that `Ratings.from_any` reads; see `SGD.fit`.
-
-        The solution has a closed form: there are no epochs, and callbacks are not called.
-        """
-        self.check_parameters()
-        check_callables("callbacks", callbacks)
-        data = self._read(ratings, y, columns)
+    def _learn(self, data: Ratings, callbacks: Callbacks[EpochReport]) -> None:
         users, items, values = data.triples()
         if self.level is not None:
             counts = values >= values.dtype.type(self.level)
@@ -120,7 +105,6 @@ class EASE(Estimator[ItemWeights, EpochReport]):
             weights, _ = item_weights(choices, self.regularization)
         self.state_ = ItemWeights(*rated_ids(data), data.mean, None, choices, columns_of, weights)
         self.history_ = []
-        return self
 
     def _table(self, user_rows: Int32Array, item_rows: Int32Array) -> Float64Array:
         state = self._fitted()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from hemf._checks import check_callables, check_number, resolve_rating_range
-from hemf._typing import AnyArray, Float64Array, Int32Array, RatingsLike
+from hemf._checks import check_number, resolve_rating_range
+from hemf._typing import AnyArray, Float64Array, Int32Array
 from hemf.baselines.base import (
     Baseline,
     Callbacks,
+    Direct,
     EpochReport,
     Progress,
     RatingRange,
@@ -20,7 +21,7 @@ from hemf.baselines.base import (
     rated_ids,
 )
 from hemf.data.pairs import Pairs
-from hemf.data.sources import ColumnChoice
+from hemf.data.ratings import Ratings
 
 EPOCHS = 10  # alternations between users and items
 
@@ -36,7 +37,7 @@ class Biases(Trained):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class Bias(Baseline[Biases]):
+class Bias(Direct[Biases], Baseline[Biases]):
     """Mean + user bias + item bias, estimated in turn.
 
     Parameters
@@ -60,18 +61,7 @@ class Bias(Baseline[Biases]):
     rating_range: RatingRange = "observed"
     duplicates: str = "last"
 
-    def fit(
-        self,
-        ratings: RatingsLike,
-        y: RatingsLike = None,
-        *,
-        columns: ColumnChoice = None,
-        callbacks: Callbacks[EpochReport] = (),
-    ) -> Self:
-        """Fit to ratings, anything that `Ratings.from_any` reads; see `SGD.fit`."""
-        self.check_parameters()
-        callbacks = check_callables("callbacks", callbacks)
-        data = self._read(ratings, y, columns)
+    def _learn(self, data: Ratings, callbacks: Callbacks[EpochReport]) -> None:
         users, items, values = data.triples()
         rest = values - data.mean
         user_bias, item_bias = np.zeros(data.n_users), np.zeros(data.n_items)
@@ -89,7 +79,6 @@ class Bias(Baseline[Biases]):
         padded = (np.append(values, 0.0) for values in (user_bias, item_bias, counts))
         self.state_ = Biases(*rated_ids(data), data.mean, limits, *padded)
         self.history_ = progress.history
-        return self
 
     def _biases(self, rows: AnyArray, rest: AnyArray, n_rows: int) -> Float64Array:
         """Return the damped mean of each row's residuals."""
