@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -30,7 +29,7 @@ from hemf.batch.relevance import find_links, learn_relevance
 from hemf.data.ratings import Ratings, rated_pairs
 from hemf.data.sources import ColumnChoice
 from hemf.engines.base import CHOICES, RATINGS
-from hemf.errors import HistoryWarning, NotFittedError
+from hemf.errors import NotFittedError
 from hemf.evaluation.distribution import Predictive
 from hemf.model.state import Component, FittedModel, GivenFeatures, TrainingRecord
 from hemf.online.journal import ModelHolder
@@ -41,7 +40,7 @@ from hemf.persistence.model import load_model, save_model
 from hemf.queries import predict as predictions
 from hemf.queries.communities import Biclusters, CommunityView, biclusters, community_view
 from hemf.queries.explain import Explanation, explain
-from hemf.queries.recommend import recommend, scores
+from hemf.queries.recommend import example, recommend, scores
 from hemf.queries.scorers import STRATEGIES, Ranking
 from hemf.queries.similar import similar
 from hemf.queries.visitor import Visitor, fold_in
@@ -594,19 +593,13 @@ class HeMF(Parametrised):
         True
         """
         with self._holder.lock:
-            if example_user is None:
-                counts = self._model.state.counts["user"]
-                example_user = self._model.record.users.ids[int(np.argmax(counts))]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", HistoryWarning)  # the report says what is missing
-                best = self.recommend(example_user, strategy="mean")[0]
             write_report(
                 path,
                 self._fit,
                 repr(self),
                 title=title,
                 held_out=held_out,
-                example=Example(example_user, best),
+                example=Example(*example(self._model, example_user)),
                 facts=facts or {},
             )
 

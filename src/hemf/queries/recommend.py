@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from hemf._checks import check_rng, one_blas_thread
-from hemf._typing import BoolArray, Float64Array, IdsLike, Int64Array
+from hemf._typing import AnyArray, BoolArray, Float64Array, IdsLike, Int64Array
 from hemf.errors import DataError, HistoryWarning, warn_caller
 from hemf.model.state import FittedModel
 from hemf.queries.diversity import CANDIDATES, diversified
@@ -15,6 +17,7 @@ from hemf.queries.lists import BestLists
 from hemf.queries.scorers import Ranking, scorer_of
 from hemf.queries.similar import kind_of, tastes_of
 
+EXAMPLES = 10  # items
 BLOCK_BYTES = 1 << 27  # of scores that are in memory at once
 
 
@@ -65,6 +68,27 @@ def recommend(
     is_known = asked.rows >= 0
     answer = (*lists.first(), is_known[0]) if alone else (lists.ids, lists.scores, is_known)
     return answer if return_known else answer[:2]
+
+
+def example(model: FittedModel, user: Hashable) -> tuple[Hashable, AnyArray]:
+    """Return a user, by default the one with most ratings, and the items recommended to them."""
+    if user is None:
+        user = model.record.users.ids[int(np.argmax(model.state.counts["user"]))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HistoryWarning)  # who asks says what is missing
+        items, _ = recommend(
+            model,
+            user,
+            EXAMPLES,
+            exclude_seen=True,
+            strategy="mean",
+            exploration=1.0,
+            items=None,
+            diversity=0.0,
+            return_known=False,
+            rng=None,
+        )
+    return user, items
 
 
 def scores(model: FittedModel, users: IdsLike, items: IdsLike, ranking: Ranking) -> Float64Array:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hemf._checks import check_bool, check_choice, check_int
+from hemf._checks import check_bool, check_choice, check_int, one_blas_thread
 from hemf._typing import OTHER, Array, BoolArray, Float64Array, IdsLike, Int64Array
-from hemf.engines.threads import one_blas_thread
 from hemf.errors import ParameterError
 from hemf.model.rows import BestColumns, Moments, best_columns, unpack
 from hemf.model.state import FittedModel
