@@ -46,6 +46,18 @@ def test_the_best_items_are_those_that_predict_rates_highest(model, user, exclud
     np.testing.assert_allclose(scores, mean, rtol=1e-9)
 
 
+def test_scores_of_newcomers_with_features_are_what_predict_returns():
+    rng = np.random.default_rng(0)
+    table = [(user, item, float(rng.normal(item % 3))) for user in range(12) for item in range(9)]
+    features = {item: [float(item % 3), rng.normal()] for item in range(12)}  # 9 to 11 are new
+    model = HeMF(n_factors=2, dtype="float64", rng=0).fit(table, item_features=features)
+    users, items = [0, 5], [3, 9, 11]
+    expected = [[model.predict(user, item) for item in items] for user in users]
+    low, high = model.rating_range_
+    assert all(low < each < high for row in expected for each in row)
+    np.testing.assert_allclose(model.scores(users, items, strategy="mean"), expected, rtol=1e-9)
+
+
 def test_scores_in_float32_are_those_of_predict_to_six_digits():
     model = fitted()
     for user in EVERYONE[:5]:

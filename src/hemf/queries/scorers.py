@@ -47,7 +47,8 @@ def scorer_of(
     """Return what scores all items, or those at these places, for users that may be unknown."""
     users = model.moments("user", with_unknown=any_unknown)
     places = _rated_items(model) if items is None else items
-    right = model.moments("item", with_unknown=bool((places < 0).any()))
+    is_row = (places >= 0) & (places < model.n_items)  # others are strangers and newcomers
+    right = model.moments("item", with_unknown=not is_row.all())
     ratings = RatingScorer(model, ranking, users, _at(right, places), places)
     if model.relevance is None or ranking.strategy == "mean":
         return ratings
