@@ -15,14 +15,15 @@ from hemf.errors import ParameterError
 if TYPE_CHECKING:
     from hemf.estimator import HeMF
 
-_COLUMNS = ("side", "id", "rank", "similar", "similarity", "std")
-
 
 class By(StrEnum):
     """Data that similarity goes by."""
 
     choices = "choices"
     ratings = "ratings"
+
+
+_COLUMNS = ("side", "id", "rank", "similar", "similarity", "std")
 
 
 def similar(
