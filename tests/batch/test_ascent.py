@@ -26,7 +26,7 @@ from proofs import slow_bound
 from proofs.problems import SETTINGS, Setting, problem, tables
 from proofs.watch import Watched
 
-SWEEPS = 3
+SWEEPS = 2
 
 
 def order_by_size(watched: Watched, name: str) -> None:

@@ -667,16 +667,16 @@ LATER = {
 
 @SEVERAL
 @pytest.mark.parametrize(
-    ("start", "settings"),
+    ("start", "settings", "n"),
     [
-        ("fitted", {}),
-        ("fitted", {"implicit_features": True}),
-        ("from nothing", {}),
-        ("from nothing", {"refresh": 0.5}),
+        ("fitted", {}, 7),
+        ("fitted", {"implicit_features": True}, 7),
+        ("from nothing", {}, 7),
+        ("from nothing", {}, 195),  # a stream without a fit restarts at 200
+        ("from nothing", {"refresh": 0.5}, 195),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("n", [7, 195])  # a stream without a fit restarts at 200
 def test_forecasts_do_not_depend_on_what_comes_later(history, start, settings, n):
     first = stream(0, n)
     forecasts = {}

@@ -292,7 +292,7 @@ def test_movielens_100k_is_predicted_better_than_by_offsets(kind, shared_data):
     frame = pd.read_parquet(shared_data / "ml-100k.parquet")
     train, test = random_split(len(frame), 0.1, rng=0)
     rest = frame.iloc[test]
-    model = kind(n_factors=10, samples=40, burn_in=20, rng=0).fit(frame.iloc[train])
+    model = kind(n_factors=10, samples=15, burn_in=10, rng=0).fit(frame.iloc[train])
     mean, std = model.predict(rest.user, rest.item, return_std=True)
     assert rmse(rest.rating, mean) < 0.92
     assert 0.85 < np.mean(np.abs(rest.rating - mean) < 1.645 * std) < 0.95
