@@ -11,7 +11,15 @@ import pytest
 from hemf._checks import one_blas_thread
 from hemf.batch.fit import BatchState, learn_noise
 from hemf.kernels.reference import rows as reference
-from hemf.kernels.structures import Features, OtherRows, Posterior, Prior, Ratings, Statistics
+from hemf.kernels.structures import (
+    Features,
+    OtherRows,
+    Posterior,
+    Prior,
+    Ratings,
+    RowUpdate,
+    Statistics,
+)
 from hemf.model import regression as ridge
 from hemf.model import side as sides
 from hemf.model.communities import (
@@ -212,9 +220,7 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
     if regression is not None:
         root, information = np.linalg.cholesky(communities.precision[0]), np.empty(side.n_rows)
         features = Features(regression.shift, regression.leverage, root, information)
-    update(
-        0,
-        1,
+    everything = RowUpdate(
         np.array([0, side.n_rows]),
         Ratings.of(rows.indptr, rows.indices, rows.values),
         OtherRows.of(other.moments.mean, other.moments.second, other.weights),
@@ -230,5 +236,5 @@ def exact_rows(state: BatchState, setting: Setting) -> None:
             np.zeros((1, communities.count)), np.zeros((1, communities.count, order)),
             np.zeros((1, *precision.shape)), np.zeros(1),
         ),
-        None,
     )  # fmt: skip
+    update(0, 1, everything, None)

@@ -17,6 +17,7 @@ from hemf.kernels.structures import (
     Posterior,
     Prior,
     Ratings,
+    RowUpdate,
     Statistics,
     sweep_memory,
 )
@@ -124,7 +125,7 @@ def passed(given: dict[str, Any]) -> tuple[Any, ...]:
         communities=len(prior.natural_mean), covariances=len(prior.precision),
         has_features=len(given["features.leverage"]) > 0,
     )  # fmt: skip
-    return given["begin"], given["end"], cuts, *tuples.values(), memory
+    return given["begin"], given["end"], RowUpdate(cuts, **tuples), memory
 
 
 def compiled(form: str, given: dict[str, Any], dtype: Any) -> Any:

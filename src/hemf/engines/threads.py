@@ -164,6 +164,7 @@ class EntriesInMemory:
             scatter=np.zeros((n_chunks, *precision.shape)),
             entropy=np.zeros(n_chunks),
         )
+        update = structures.RowUpdate(cuts, ratings, others, prior, posterior, features, found)
         chosen = kernels.coupled_rows if coupled else kernels.mean_field_rows
         run = chosen.compiled(moments.mean.dtype)
 
@@ -172,7 +173,7 @@ class EntriesInMemory:
                 others, order, int(cuts[end] - cuts[begin]), communities=count,
                 covariances=len(precision), has_features=has_features,
             )  # fmt: skip
-            run(begin, end, cuts, ratings, others, prior, posterior, features, found, memory)
+            run(begin, end, update, memory)
 
         self._share_out(work, n_chunks)
         if model.moods is not None:

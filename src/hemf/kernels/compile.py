@@ -170,7 +170,7 @@ class KernelCache(NullCache):
 
     def _key(self, sig: Any, codegen: Any) -> bytes:
         versions = MAGIC, numba.__version__, llvmlite.__version__, sys.version
-        fields = [getattr(each, "fields", ()) for each in getattr(sig, "args", ())]
+        fields = [_fields(each) for each in getattr(sig, "args", ())]
         whole = *versions, self._source, str(sig), fields, codegen.magic_tuple()
         return hashlib.blake2b(repr(whole).encode(), digest_size=32).digest()
 
@@ -257,6 +257,12 @@ def source_digest(dispatcher: Any) -> str:
                 constants = [each for each in found if isinstance(each, int | float | str | tuple)]
                 contents.update(repr((used, constants)).encode())
     return contents.hexdigest()
+
+
+def _fields(kind: Any) -> tuple[Any, ...]:
+    """Return the names of a named tuple's fields, and of those that it holds."""
+    nested = [found for each in getattr(kind, "types", ()) if (found := _fields(each))]
+    return *getattr(kind, "fields", ()), *nested
 
 
 def _described(options: Any) -> list[str]:

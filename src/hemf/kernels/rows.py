@@ -40,25 +40,33 @@ from hemf.kernels.lanes import (
     total,
 )
 from hemf.kernels.leverage import add_leverage
-from hemf.kernels.structures import (
-    WIDTH,
-    Features,
-    Int64Array,
-    OtherRows,
-    Posterior,
-    Prior,
-    Ratings,
-    Statistics,
-    SweepMemory,
-    refer,
-)
+from hemf.kernels.structures import WIDTH, RowUpdate, Statistics, SweepMemory, refer
 
 
 @inner
-def sizes(prior: Prior) -> Any:
-    """Return the numbers of coordinates, of communities and in P, and whether all share one P."""
-    tied = prior.precision.shape[0] == 1
-    return prior.free.size, prior.natural_mean.shape[0], prior.precision.shape[1], tied
+def opened(begin: int, update: RowUpdate, memory: SweepMemory) -> Any:
+    """Begin with a chunk; return P, P m, the numbers of coordinates and in P, and whether tied."""
+    memory.batch[:] = update.cuts[begin]
+    precision = update.prior.precision
+    order, triangle, tied = update.prior.free.size, precision.shape[1], precision.shape[0] == 1
+    return precision, update.prior.natural_mean, order, triangle, tied
+
+
+@inner
+def next_block(
+    start: int, chunk: int, end: int, update: RowUpdate, memory: SweepMemory, data_precision: Any,
+    data_natural_mean: Any,
+) -> int:  # fmt: skip
+    """Put rows side by side, and write what their ratings say of them; return how many."""
+    cuts, prior, features = update.cuts, update.prior, update.features
+    count = load_block(start, cuts[chunk + 1], cuts[end], update.ratings, update.other, memory)
+    data_part(
+        start, count, prior.free, prior.pinned, update.posterior.noise, memory, data_precision,
+        data_natural_mean,
+    )  # fmt: skip
+    if features.leverage.size > 0:
+        leave_shift(start, count, features, data_precision, data_natural_mean, memory)
+    return int(count)
 
 
 @inner
@@ -69,32 +77,18 @@ def part(statistics: Statistics, chunk: int) -> Any:
 
 # docs/model.md#row-factors
 @kernel
-def coupled_rows(
-    begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
-    posterior: Posterior, features: Features, statistics: Statistics, memory: SweepMemory,
-) -> None:  # fmt: skip
+def coupled_rows(begin: int, end: int, update: RowUpdate, memory: SweepMemory) -> None:
     """Update q(a_i, z_i) of the rows of chunks begin … end, factor and membership together."""
-    ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
-    posterior, statistics = refer(posterior), refer(statistics)
-    precision, natural_mean = prior.precision, prior.natural_mean
-    order, communities, triangle, tied = sizes(prior)
+    update, memory = refer(update), refer(memory)
+    precision, natural_mean, order, triangle, tied = opened(begin, update, memory)
     factors, solutions, share = memory.factors, memory.solutions, memory.share
     half_log_det, row_mean, row_second = memory.half_log_det, memory.mean, memory.second
     data_precision, data_natural_mean = memory.data_precision, memory.data_natural_mean
-    membership, ones = posterior.membership, memory.ones
-    has_features = features.leverage.size > 0
-    memory.batch[:] = cuts[begin]
+    membership, ones = update.posterior.membership, memory.ones
     for chunk in range(begin, end):
-        size, first, scatter = part(statistics, chunk)
-        for start in range(cuts[chunk], cuts[chunk + 1], WIDTH):
-            count = load_block(start, cuts[chunk + 1], cuts[end], ratings, other, memory)
-            data_part(
-                start, count, prior.free, prior.pinned, posterior.noise, memory, data_precision,
-                data_natural_mean,
-            )  # fmt: skip
-            if has_features:
-                leave_shift(start, count, features, data_precision, data_natural_mean, memory)
-            for d in range(communities):
+        for start in range(update.cuts[chunk], update.cuts[chunk + 1], WIDTH):
+            count = next_block(start, chunk, end, update, memory, data_precision, data_natural_mean)
+            for d in range(natural_mean.shape[0]):
                 c = 0 if tied else d
                 factor, y = factors[c], solutions[d]
                 if d == c:
@@ -106,20 +100,21 @@ def coupled_rows(
                     store(y, i, load(data_natural_mean, i) + natural_mean[d, i])
                 solve_forward(factor, y, order)
                 # docs/model.md#memberships
-                log_share = prior.log_weight[d] + load(half_log_det, c)
+                log_share = update.prior.log_weight[d] + load(half_log_det, c)
                 for i in range(order):
                     x = load(y, i)
                     log_share = log_share + 0.5 * x * x
                 store(share, d, log_share)
-            if posterior.hold:
-                for d in range(communities):
+            if update.posterior.hold:
+                for d in range(natural_mean.shape[0]):
                     for b in range(WIDTH):
                         share[d, b] = membership[start + b, d] if b < count else 0.0
             else:
                 normalise(share, count)
             row_mean[:] = 0.0
             row_second[:] = 0.0
-            for d in range(communities):
+            size, first, scatter = part(update.statistics, chunk)
+            for d in range(natural_mean.shape[0]):
                 c = 0 if tied else d
                 factor, y = factors[c], solutions[d]
                 members = 0.0
@@ -127,7 +122,7 @@ def coupled_rows(
                     q = share[d, b]
                     members += q
                     if q > 0.0:
-                        statistics.entropy[chunk] += q * (half_log_det[c, b] - np.log(q))
+                        update.statistics.entropy[chunk] += q * (half_log_det[c, b] - np.log(q))
                     membership[start + b, d] = q
                 if members == 0.0:
                     continue
@@ -148,41 +143,34 @@ def coupled_rows(
                     ones[b] = 1.0 if b < count else 0.0
                 solutions[0, :, :] = 0.0
                 add_outer(ones, solutions[0], factors[0], row_second, scatter[0])
-            if has_features:  # covariances are tied
-                add_leverage(start, count, features, factors[0], memory, scatter[0])
+            if update.features.leverage.size > 0:  # covariances are tied
+                add_leverage(start, count, update.features, factors[0], memory, scatter[0])
                 return_shift(memory)
-            write_block(start, count, prior, posterior, memory)
+            write_block(start, count, update.prior, update.posterior, memory)
 
 
 # docs/model.md#mean-field
 @kernel
-def mean_field_rows(
-    begin: int, end: int, cuts: Int64Array, ratings: Ratings, other: OtherRows, prior: Prior,
-    posterior: Posterior, features: Features, statistics: Statistics, memory: SweepMemory,
-) -> None:  # fmt: skip
+def mean_field_rows(begin: int, end: int, update: RowUpdate, memory: SweepMemory) -> None:
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
-    ratings, other, prior, memory = refer(ratings), refer(other), refer(prior), refer(memory)
-    posterior, statistics = refer(posterior), refer(statistics)
-    precision, natural_mean = prior.precision, prior.natural_mean
-    order, communities, triangle, tied = sizes(prior)
+    update, memory = refer(update), refer(memory)
+    precision, natural_mean, order, triangle, tied = opened(begin, update, memory)
     factor, half_log_det, share = memory.factors[0], memory.half_log_det[0], memory.share
     row_mean, row_second = memory.mean, memory.second
-    membership, ones, entropies = posterior.membership, memory.ones, statistics.entropy
-    has_features = features.leverage.size > 0
-    memory.batch[:] = cuts[begin]
+    membership, ones, entropies = (
+        update.posterior.membership,
+        memory.ones,
+        update.statistics.entropy,
+    )
     for chunk in range(begin, end):
-        size, first, scatter = part(statistics, chunk)
-        for start in range(cuts[chunk], cuts[chunk + 1], WIDTH):
-            count = load_block(start, cuts[chunk + 1], cuts[end], ratings, other, memory)
-            data_part(
-                start, count, prior.free, prior.pinned, posterior.noise, memory, factor, row_mean
-            )
-            if has_features:
-                leave_shift(start, count, features, factor, row_mean, memory)
-            for d in range(communities):
+        for start in range(update.cuts[chunk], update.cuts[chunk + 1], WIDTH):
+            count = next_block(start, chunk, end, update, memory, factor, row_mean)
+            for d in range(natural_mean.shape[0]):
                 c = 0 if tied else d
                 for b in range(WIDTH):
-                    share[d, b] = membership[start + b, d] if b < count else 1.0 / communities
+                    share[d, b] = (
+                        membership[start + b, d] if b < count else 1.0 / natural_mean.shape[0]
+                    )
                 q = load(share, d)
                 for p in range(triangle):
                     store(factor, p, load(factor, p) + q * precision[c, p])
@@ -196,10 +184,10 @@ def mean_field_rows(
             store(ones, 0, full(1.0))
             row_second[:] = 0.0
             add_outer(ones, row_mean, factor, row_second, memory.unused)
-            if not posterior.hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
-                for d in range(communities):
+            if not update.posterior.hold:  # ln q(d) = weight_d + m·P m_d - ½ tr(P E[aaᵀ])
+                for d in range(natural_mean.shape[0]):
                     c = 0 if tied else d
-                    log_share = full(prior.log_weight[d])
+                    log_share = full(update.prior.log_weight[d])
                     p = 0
                     for i in range(order):
                         log_share = log_share + natural_mean[d, i] * load(row_mean, i)
@@ -209,9 +197,10 @@ def mean_field_rows(
                             p += 1
                     store(share, d, log_share)
                 normalise(share, count)
+            size, first, scatter = part(update.statistics, chunk)
             for b in range(count):
                 entropies[chunk] += half_log_det[b]
-            for d in range(communities):
+            for d in range(natural_mean.shape[0]):
                 c = 0 if tied else d
                 for b in range(count):
                     member = share[d, b]
@@ -223,7 +212,7 @@ def mean_field_rows(
                         first[d, i] += member * row_mean[i, b]
                     for p in range(triangle):
                         scatter[c, p] += member * row_second[p, b]
-            if has_features:
-                add_leverage(start, count, features, factor, memory, scatter[0])
+            if update.features.leverage.size > 0:
+                add_leverage(start, count, update.features, factor, memory, scatter[0])
                 return_shift(memory)
-            write_block(start, count, prior, posterior, memory)
+            write_block(start, count, update.prior, update.posterior, memory)

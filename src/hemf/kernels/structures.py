@@ -139,6 +139,19 @@ class Statistics(NamedTuple):
     """Σ q (½ ln|S| - ln q)."""
 
 
+class RowUpdate(NamedTuple):
+    """What an update of the rows of all chunks reads, and where it writes."""
+
+    cuts: Int64Array
+    """Where chunks begin, and the last ends."""
+    ratings: Ratings
+    other: OtherRows
+    prior: Prior
+    posterior: Posterior
+    features: Features
+    statistics: Statistics
+
+
 class SweepMemory(NamedTuple):
     """Working memory of a half-sweep: a batch of rows, and `WIDTH` of them side by side."""
 
@@ -617,7 +630,10 @@ class _Attributes(_attributes):  # type: ignore[misc]
 
     def generic_resolve(self, reference, name):
         fields = reference.kind.fields
-        return reference.kind[fields.index(name)] if name in fields else None
+        if name not in fields:
+            return None
+        kind = reference.kind[fields.index(name)]
+        return Reference(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
 
 def _read(builder, pointer, *place):
@@ -630,6 +646,8 @@ def _read(builder, pointer, *place):
 def _field(context, builder, reference, pointer, name):
     place = reference.kind.fields.index(name)
     kind = reference.kind[place]
+    if isinstance(kind, types.BaseNamedTuple):
+        return builder.gep(pointer, [ir.Constant(ir.IntType(32), each) for each in (0, place)])
     if not isinstance(kind, types.Array):
         return _read(builder, pointer, place)
     model = context.data_model_manager[kind]

@@ -170,49 +170,41 @@ def rows_of(begin: int, end: int, cuts: Any) -> Iterator[tuple[int, int]]:
             yield chunk, row
 
 
-def coupled_rows(
-    begin: int, end: int, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
-    features: Any, statistics: Any, _memory: Any,
-) -> None:  # fmt: skip
+def coupled_rows(begin: int, end: int, update: Any, _memory: Any) -> None:
     """Update q(a_i, z_i) = q_i(d) N(a_i; m_id, S_id) of the rows of chunks begin … end."""
 
     def found(G: Float64Array, h: Float64Array, noise: float, q: Any) -> Found:
-        means, covariances = posteriors(G, h, noise, prior.precision, prior.natural_mean)
-        return memberships(prior.log_weight, means, covariances), means, covariances
+        means, covariances = posteriors(
+            G, h, noise, update.prior.precision, update.prior.natural_mean
+        )
+        return memberships(update.prior.log_weight, means, covariances), means, covariances
 
-    for chunk, i in rows_of(begin, end, cuts):
-        data = data_part(i, ratings, other)
-        update_row(found, chunk, i, data, prior, posterior, features, statistics)
+    for chunk, i in rows_of(begin, end, update.cuts):
+        update_row(found, chunk, i, update)
 
 
 # docs/model.md#mean-field
-def mean_field_rows(
-    begin: int, end: int, cuts: Any, ratings: Any, other: Any, prior: Any, posterior: Any,
-    features: Any, statistics: Any, _memory: Any,
-) -> None:  # fmt: skip
+def mean_field_rows(begin: int, end: int, update: Any, _memory: Any) -> None:
     """Update q(a_i), then q(z_i), of the rows of chunks begin … end (the paper's form)."""
 
     def found(G: Float64Array, h: Float64Array, noise: float, q: Any) -> Found:
-        P = np.array([symmetric(part) for part in prior.precision])
+        P = np.array([symmetric(part) for part in update.prior.precision])
         P = np.broadcast_to(P, (q.size, *P.shape[1:]))
         S = np.linalg.inv(G / noise + np.einsum("d,dij->ij", q, P))  # G/σ² + Σ_d q(d) P_d
-        m = S @ (h / noise + q @ prior.natural_mean)
+        m = S @ (h / noise + q @ update.prior.natural_mean)
         # ln q(d) = weight_d + mᵀP_d m_d - ½ tr(P_d E[aaᵀ])
-        log_q = prior.log_weight + prior.natural_mean @ m
+        log_q = update.prior.log_weight + update.prior.natural_mean @ m
         log_q -= 0.5 * np.einsum("dij,ij->d", P, S + np.outer(m, m))
         return shares(log_q), np.tile(m, (q.size, 1)), np.tile(S, (q.size, 1, 1))
 
-    for chunk, i in rows_of(begin, end, cuts):
-        data = data_part(i, ratings, other)
-        update_row(found, chunk, i, data, prior, posterior, features, statistics)
+    for chunk, i in rows_of(begin, end, update.cuts):
+        update_row(found, chunk, i, update)
 
 
-def update_row(
-    found: Callable[..., Found], chunk: int, i: int,
-    data: tuple[Float64Array, Float64Array, float], prior: Any, posterior: Any, features: Any,
-    statistics: Any,
-) -> None:  # fmt: skip
+def update_row(found: Callable[..., Found], chunk: int, i: int, update: Any) -> None:
     """Update a row; q_i(d), m_id and S_id are as ``found``."""
+    prior, posterior, features = update.prior, update.posterior, update.features
+    data, statistics = data_part(i, update.ratings, update.other), update.statistics
     free, pinned = prior.free, prior.pinned
     G, h = free_part(data[0], data[1], free, pinned)
     has_features = len(features.leverage) > 0
