@@ -98,16 +98,15 @@ def test_a_sample_takes_the_memory_of_all_its_tables():
 
 
 def test_features_that_are_factorised_anew_count_in_the_memory_that_is_asked_for(rng):
-    with_features, alone = (
+    states = [
         GibbsHeMF(**QUICK, implicit_features=implicit).fit(CAFE).start_.state_
         for implicit in (True, False)
-    )
+    ]
     with_features, without = (
-        HeMFChain(drawn_sides(state), state.noise, 1.0, rng, 1).step_bytes
-        for state in (with_features, alone)
+        HeMFChain(drawn_sides(state), state.noise, 1.0, rng, 1).step_bytes for state in states
     )
     assert without == 4 * 3 * 3**2  # S_i of three users, their offset and two factors
-    designs = [side.regression.design for side in with_features.sides.values()]
+    designs = [side.regression.design for side in states[0].sides.values()]
     wanted = sum(regression_bytes(design, QUICK["n_factors"]) for design in designs)
     assert with_features == without + wanted
 
