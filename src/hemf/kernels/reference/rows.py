@@ -355,7 +355,7 @@ def conditional_rows(
     >>> covariance.tolist(), natural_mean.tolist()
     ([[[0.05]]], [[1.0]])
     """
-    indptr, indices, values = ratings
+    indptr, indices, values = ratings[:3]
     for _, i in rows_of(begin, end, cuts):
         part = slice(indptr[i], indptr[i + 1])
         b, w = other[indices[part]].astype(np.float64), weights[part].astype(np.float64)
