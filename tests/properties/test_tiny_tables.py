@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,12 +47,14 @@ def tables(draw):
     return [(user, item, draw(rating)) for user, item in places]
 
 
+@pytest.mark.filterwarnings("ignore::hemf.OutlierWarning")  # the tables drawn may hold one
 @given(data=tables(), parameters=choices, seed=st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_any_tiny_table_has_a_sensible_model(data, parameters, seed):
     assert_sensible(fit(data, n_jobs=1, **{**parameters, "rng": seed}))
 
 
+@pytest.mark.filterwarnings("ignore::hemf.OutlierWarning")  # the tables drawn may hold one
 @given(data=tables())
 @settings(max_examples=5, deadline=None)
 def test_any_tiny_table_has_a_sensible_model_by_default(data):
